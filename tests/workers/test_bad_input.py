@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from types import FunctionType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -489,9 +489,6 @@ def test_the_error_for_data_larger_than_a_queue_names_the_setting(make) -> None:
     large = given(scalars=tuple(range(1000)))
     with pytest.raises(CapacityError, match="set a larger child_queue_bytes"):
         worker.run(lambda orch, args, config: orch.submit_sub(handle, large))
-    late = FunctionType(compile(f"'{'long' * 2000}'", "late", "eval"), {})
-    with pytest.raises(CapacityError, match="set a larger child_queue_bytes"):
-        worker.register(late, serialise=True)
     worker.run(lambda orch, args, config: orch.submit_sub(handle))
 
 
