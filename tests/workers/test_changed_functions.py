@@ -126,6 +126,55 @@ def test_the_first_submit_has_the_edits_since_the_start(make, cell: Cell, edit) 
         assert s.submit(main.work, 5).result() == main.work(5)
 
 
+CLASSES = """
+from pto_core import Retries, attempt, task
+
+SCALE = 2
+STATE = {}
+
+
+class Point:
+    kind = 1
+
+
+class MyError(Exception):
+    pass
+
+
+def fill():
+    STATE["scale"] = SCALE
+
+
+@task
+def is_point(x):
+    fill()
+    return isinstance(x, Point), STATE["scale"]
+
+
+@task(retries=Retries(2, on=MyError))
+def fails_once():
+    if attempt() < 2:
+        raise MyError(SCALE)
+    return SCALE
+"""
+
+
+@pytest.mark.parametrize("edit", ["SCALE = 3", "SCALE = 3\nPoint.kind = 2\nMyError.kind = 2"])
+def test_a_function_that_is_sent_again_has_the_classes_of_its_arguments(
+    make, cell: Cell, edit
+) -> None:
+    """A class that did not change is the inherited one, and its functions share their variables."""
+    main = cell(CLASSES)
+    worker = make(num_sub_workers=1)
+    with worker.session() as s:
+        assert s.submit(main.is_point, main.Point()).result() == (True, 2)
+        cell(edit)
+        assert s.submit(main.is_point, main.Point()).result() == (True, 3)
+        assert s.submit(main.fails_once).result() == 3
+        cell("in_a_later_cell = task(lambda x: isinstance(x, Point))")
+        assert s.submit(main.in_a_later_cell, main.Point()).result()
+
+
 def test_a_large_value_that_changes_in_place_is_the_old_one(make, cell: Cell) -> None:
     """Comparing it would cost more than most tasks."""
     main = cell(CELL)

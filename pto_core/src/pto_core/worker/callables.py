@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pto_core._native import integer
@@ -93,12 +93,16 @@ class Callables:
         while True:
             is_new = life.settled("register") is WorkerState.NEW
             inherits = is_new and self._node.settings.config["start_method"] == "fork"
+            is_known = None if is_new else self._inherited_by_children()
+            is_main = isinstance(target, Task) and is_of_main(import_path(target))
+            differs = is_known is not None and is_main and not is_known(target)
             made = registry.make(
                 target,
-                serialise=serialise or (not is_new and self._differs_in_children(target)),
+                serialise=serialise or differs,
                 inherits=inherits,
                 workers=chosen,
                 is_of_submit=is_of_submit,
+                is_known=None if self._node.remote_ids else is_known,
             )
             self._check_space(made)
             if is_new:
@@ -115,12 +119,10 @@ class Callables:
         life.check_open()
         return made
 
-    def _differs_in_children(self, target: object) -> bool:
-        """Return whether SUB children lack a task of the main module, or have an earlier state."""
+    def _inherited_by_children(self) -> Callable[[Any], bool] | None:
+        """Return the test whether SUB children have an object of the main module, if there are."""
         values = self._node.started_children().memory.values
-        if values is None or not isinstance(target, Task):
-            return False
-        return is_of_main(import_path(target)) and not values.inherits(target)
+        return None if values is None else values.inherits
 
     def _deliver(self, made: Registration) -> None:
         registry = self._node.registry

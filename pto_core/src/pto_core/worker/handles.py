@@ -23,6 +23,7 @@ from pto_core.kernels.callables import digest_of
 from pto_core.worker.chip_delivery import chip_from_bytes, chip_to_bytes
 from pto_core.worker.hosts import RemoteCallable
 from pto_core.worker.serialisation import (
+    IsKnown,
     NotImportableError,
     checked_path,
     deserialised,
@@ -91,10 +92,13 @@ class Identity:
     delivery: Delivery | None
 
 
-def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
+def identity(
+    target: object, *, serialise: bool, inherits: bool, is_known: IsKnown | None = None
+) -> Identity:
     """Return the identity of ``target``; raise UsageError if no child could run it.
 
-    ``inherits``: the children are not forked yet, so they will inherit the object.
+    ``inherits``: the children are not forked yet, so they will inherit the object. ``is_known``:
+    the classes that forked children have.
     """
     if isinstance(target, ChipCallable):
         return _of_chip(target, serialise=serialise, inherits=inherits)
@@ -115,20 +119,20 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
     path = None if serialise else import_path(target)
     if path is not None and not (inherits and is_of_main(path)):
         return _imported(path, target)
-    return unimported(target, inherits=inherits and not serialise)
+    return unimported(target, inherits=inherits and not serialise, is_known=is_known)
 
 
-def unimported(target: Any, *, inherits: bool) -> Identity:
+def unimported(target: Any, *, inherits: bool, is_known: IsKnown | None = None) -> Identity:
     """Return the identity of a function without an import path of its own."""
-    return _inherited(target) if inherits else _of_bytes(target)
+    return _inherited(target) if inherits else _of_bytes(target, is_known)
 
 
-def by_code(target: object) -> Delivery:
+def by_code(target: object, is_known: IsKnown | None = None) -> Delivery:
     """Return the delivery of ``target`` by code; raise UsageError."""
     if isinstance(target, ChipCallable):
         return Delivery("chip", chip_to_bytes(target, serialise=True))
     try:
-        return Delivery("serialised", serialised(target))
+        return Delivery("serialised", serialised(target, is_known))
     except Exception as error:
         raise UsageError(
             f"{name_of(target)} cannot be serialised: {error}; change the objects that it "
@@ -191,8 +195,8 @@ def _remote(target: RemoteCallable) -> Identity:
     return Identity(digest, kind, space, target.name, Delivery("import", target.path))
 
 
-def _of_bytes(target: Callable[..., Any]) -> Identity:
-    kind, delivery = CallableKind.PYTHON_SERIALISED, by_code(target)
+def _of_bytes(target: Callable[..., Any], is_known: IsKnown | None) -> Identity:
+    kind, delivery = CallableKind.PYTHON_SERIALISED, by_code(target, is_known)
     digest = digest_of(kind.name, delivery.content)
     return Identity(digest, kind, CallableSpace.LOCAL_PYTHON, name_of(target), delivery)
 

@@ -13,7 +13,7 @@ from pto_core._worker import CallableHandle, CallableKind, CallableSpace, LiveCa
 from pto_core.errors import UsageError
 from pto_core.kernels import ChipCallable
 from pto_core.worker.handles import Delivery, Identity, by_code, identity, runnable, unimported
-from pto_core.worker.serialisation import References, import_path, imported, is_of_main
+from pto_core.worker.serialisation import IsKnown, References, import_path, imported, is_of_main
 from pto_core.worker.tasks import Task
 
 _IDENTITY_BYTES = 16
@@ -107,17 +107,18 @@ class Registry:
         inherits: bool,
         workers: tuple[int, ...] | None = None,
         is_of_submit: bool = False,
+        is_known: IsKnown | None = None,
     ) -> Registration:
         """Create a registration without adding it. Raises UsageError."""
         references = References(target) if isinstance(target, Task) else None
-        known = identity(target, serialise=serialise, inherits=inherits)
+        known = identity(target, serialise=serialise, inherits=inherits, is_known=is_known)
         if isinstance(target, str):
             target = imported(target)
         is_local = known.space != CallableSpace.REMOTE_TASK_DISPATCHER
         is_import = is_local and known.kind == CallableKind.PYTHON_IMPORT
         if is_import and self._has_other(known.digest, target):
             # a different function was registered under this import path
-            known = unimported(target, inherits=inherits)
+            known = unimported(target, inherits=inherits, is_known=is_known)
         handle = self.live.make(
             known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
         )

@@ -21,7 +21,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from weakref import ref
 
 from pto_core._worker import SharedBlock
@@ -40,23 +40,51 @@ _COMPARED_BYTES = 1 << 14
 _registering = threading.Lock()
 
 
-def serialised(value: Any) -> bytes:
-    """Return ``value`` serialised by code.
+IsKnown: TypeAlias = Callable[[type | FunctionType], bool]
+"""Whether the receiver has a function or class of the main module by its name."""
 
-    Raises the errors of pickle, and UsageError for a shared array, which would become a copy.
+
+def serialised(value: Any, is_known: IsKnown | None = None) -> bytes:
+    """Return ``value`` serialised by code, except classes that the receiver has by their name.
+
+    The functions that ``value`` uses are always serialised, because they share global variables
+    with it. Raises the errors of pickle, and UsageError for a shared array, which would become a
+    copy.
     """
+
+    def is_known_class(thing: type | FunctionType) -> bool:
+        return is_known is not None and isinstance(thing, type) and is_known(thing)
+
     content = io.BytesIO()
     with _by_value(_module_by_value(value)):
-        _pickler(content).dump(value)
+        _pickler(content, is_known_class).dump(value)
     return content.getvalue()
 
 
-def _pickler(file: io.BytesIO) -> pickle.Pickler:
-    """Return a pickler that refuses shared arrays."""
+@functools.cache
+def pickler_by_code() -> type[Any]:
+    """Return the class that pickles functions and classes by code if the receiver lacks them."""
     import cloudpickle
-    import numpy as np
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def __init__(self, file: io.BytesIO, is_known: IsKnown, **options: Any) -> None:
+            super().__init__(file, 5, **options)
+            self._is_known = is_known
+
+        def reducer_override(self, thing: object) -> Any:
+            is_code = isinstance(thing, type | FunctionType) and thing.__module__ == _MAIN
+            if is_code and self._is_known(cast("type | FunctionType", thing)):
+                return NotImplemented
+            return super().reducer_override(thing)
+
+    return Pickler
+
+
+def _pickler(file: io.BytesIO, is_known: IsKnown) -> pickle.Pickler:
+    """Return a pickler that refuses shared arrays."""
+    import numpy as np
+
+    class Pickler(pickler_by_code()):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, np.ndarray) and _is_shared(value):
                 raise UsageError(
@@ -66,7 +94,7 @@ def _pickler(file: io.BytesIO) -> pickle.Pickler:
                 )
             return super().reducer_override(value)
 
-    return cast(pickle.Pickler, Pickler(file))
+    return cast(pickle.Pickler, Pickler(file, is_known))
 
 
 def _is_shared(array: Any) -> bool:

@@ -23,7 +23,6 @@ while the program waits.
 
 from __future__ import annotations
 
-import functools
 import gc
 import inspect
 import io
@@ -48,7 +47,7 @@ from pto_core.errors.values import shown
 from pto_core.kernels.data_type import DataType
 from pto_core.worker.memory.arena import FreeList, reserved
 from pto_core.worker.processes.parking import parent_only_mapping
-from pto_core.worker.serialisation import References
+from pto_core.worker.serialisation import References, pickler_by_code
 
 if TYPE_CHECKING:
     from pto_core._worker import TaskHandle
@@ -243,25 +242,13 @@ def _is_unchanged(thing: Any, known: Mapping[str, object]) -> bool:
     return found is thing
 
 
-@functools.cache
-def _pickler_by_code() -> type[Any]:
-    """Return the class that pickles functions and classes by code if the receiver lacks them."""
-    import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        def reducer_override(self, thing: object) -> Any:
-            if isinstance(thing, type | FunctionType) and thing.__module__ == "__main__":
-                content = _collecting.content
-                if content is not None and content.is_known(thing):
-                    return NotImplemented
-            return super().reducer_override(thing)
-
-    return Pickler
-
-
 def _dumped_by_code(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
+    def is_known(thing: type | FunctionType) -> bool:
+        content = _collecting.content
+        return content is not None and content.is_known(thing)
+
     file = io.BytesIO()
-    _pickler_by_code()(file, 5, buffer_callback=buffers.append).dump(value)
+    pickler_by_code()(file, is_known, buffer_callback=buffers.append).dump(value)
     return file.getvalue()
 
 
