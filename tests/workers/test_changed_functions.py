@@ -36,7 +36,11 @@ NOTHING = None
 LARGE = np.zeros(10_000)
 
 
-class Model:
+class Base:
+    rate = 1
+
+
+class Model(Base):
     bias = 1
 
     def shifted(self, x):
@@ -56,13 +60,25 @@ def partial_helper(x, y):
 
 STEP = functools.partial(partial_helper, 1)
 STEPS = [helper]
+OPERATIONS = {"scaled": lambda x: x * RATE}  # cannot be pickled
+RATE = 2
+OFFSET = 1
+
+
+def raised(x, by=1, *, times=1):
+    return x + by * times
 
 
 @task
 def work(x, *, step=helper):
+    class Inner:
+        offset = OFFSET
+        twice = 2 * offset
+
     inner = lambda: helper(x)
     large = LARGE if LARGE is None else LARGE.sum()
     results = [inner(), sum(SETTINGS["rates"]), WEIGHTS.sum(), NOTHING, large]
+    results += [MODEL.rate, OPERATIONS["scaled"](x), Inner.twice, raised(x)]
     return [*map(str, results), MODEL.shifted(x), STEP(x), STEPS[0](x), step(x)]
 """
 
@@ -77,6 +93,13 @@ EDITS = {
     "an object in place": "MODEL.bias = 8",
     "an attribute of a class": "del MODEL.bias\nModel.bias = 4",
     "a method": "Model.shifted = lambda self, x: 100",
+    "an attribute of a base class": "Base.rate = 5",
+    "an attribute that hides one of a base class": "Model.rate = 7",
+    "a variable of a lambda in a dictionary": "RATE = 3",
+    "a variable of the body of a class": "OFFSET = 2",
+    "the defaults of a function": "raised.__defaults__ = (4,)",
+    "a keyword default in place": "raised.__kwdefaults__['times'] = 2",
+    "the code of a function": "raised.__code__ = (lambda x, by, *, times: x - by).__code__",
     "a helper of a partial": "def partial_helper(x, y): return 7\nSTEP = functools.partial("
     "partial_helper, 1)",
 }
@@ -227,6 +250,24 @@ def test_a_function_that_did_not_change_is_not_sent_again(make, cell: Cell) -> N
         assert [s.submit(main.count).result() for _ in range(3)] == [1, 2, 3]
     with worker.session() as s:
         assert s.submit(main.count).result() == 4
+
+
+def test_a_change_behind_an_object_that_raises_is_sent(make, cell: Cell) -> None:
+    worker = make(num_sub_workers=1)
+    worker.init()
+    main = cell(
+        "from pto_core import task\n"
+        "class Unreadable(dict):\n"
+        "    def values(self): raise ValueError\n"
+        "SIZE = 1\n"
+        "def step(): return SIZE\n"
+        "steps = Unreadable(first=step)\n"
+        "work = task(lambda: steps['first']())\n"
+    )
+    with worker.session() as s:
+        assert s.submit(main.work).result() == 1
+        cell("SIZE = 2")
+        assert s.submit(main.work).result() == 2
 
 
 def test_tasks_that_wait_run_the_function_of_their_submit(make, cell: Cell, tmp_path) -> None:

@@ -7,7 +7,6 @@ usable import path in forked children only.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import dis
 import functools
@@ -75,7 +74,20 @@ def pickler_by_code() -> type[Any]:
             is_code = isinstance(thing, type | FunctionType) and thing.__module__ == _MAIN
             if is_code and self._is_known(cast("type | FunctionType", thing)):
                 return NotImplemented
-            return super().reducer_override(thing)
+            reduced = super().reducer_override(thing)
+            bases = thing.__bases__ if isinstance(thing, type) else ()
+            if reduced is not NotImplemented and any(base.__module__ == _MAIN for base in bases):
+                # The receiver may have this class with its inherited base, which has changed since.
+                reduced[2][0]["__bases__"] = bases
+            return reduced
+
+        def _dynamic_function_reduce(self, func: FunctionType) -> Any:
+            """Add the global variables that only the body of a class inside the function reads."""
+            made, arguments, state, *setter = super()._dynamic_function_reduce(func)
+            for name in _loaded_globals(func.__code__):
+                if name in func.__globals__:
+                    state[1]["__globals__"].setdefault(name, func.__globals__[name])
+            return made, arguments, state, *setter
 
     return Pickler
 
@@ -221,7 +233,8 @@ class References:
     """The objects to which the code of a function refers, to detect a change.
 
     They are the values of the global and closure variables of the function and of all functions
-    that travel by code with it, their defaults, and the attributes of classes that travel by code.
+    that travel by code with it, their code and defaults, and the attributes of classes that travel
+    by code, with those of their base classes.
     A variable is compared by the identity of its value. A value that can change in place, such as a
     list, is also compared by its pickle if that has at most ``_COMPARED_BYTES`` bytes. A change in
     place is not detected in a larger value or in one that cannot be pickled.
@@ -230,10 +243,11 @@ class References:
     """
 
     def __init__(self, target: Any) -> None:
-        self._variables: list[tuple[Callable[[Any], Any], Any, Any]] = []
-        self._weak: list[tuple[Callable[[Any], Any], Any, ref[Any]]] = []
+        self._variables: list[tuple[Callable[[Any, Any], Any], Any, Any]] = []
+        self._weak: list[tuple[Callable[[Any, Any], Any], Any, ref[Any]]] = []
         self._contents: list[tuple[Any, bytes]] = []
-        self._is_complete = True
+        self._names: list[tuple[Callable[[Any], Any], Any, Any]] = []
+        self._is_complete = True  # whether the objects below were all read
         modules = {_module_by_value(target), _MAIN, _MP_MAIN}
         seen: set[int] = set()
         pending = [target]
@@ -242,20 +256,25 @@ class References:
             if id(value) in seen:
                 continue
             seen.add(id(value))
-            with contextlib.suppress(Exception):  # methods of the object raise any error
+            try:
                 pending += self._referred(value, modules)
+            except Exception:  # noqa: BLE001 - methods of the object raise any error
+                self._is_complete = False
 
     def have_changed(self) -> bool:
         """Return whether a variable has another value, or a value has another content.
 
-        True if a global variable of a function did not exist, because it may exist now.
+        True if this is unknown, because an object raised an error.
         """
         for read, key, value in self._variables:
-            if read(key) is not value:
+            if read(key, _Missing) is not value:
                 return True
         for read, key, known in self._weak:
-            value = read(key)
+            value = read(key, None)
             if value is None or value is not known():
+                return True
+        for names_of, key, names in self._names:
+            if names_of(key) != names:
                 return True
         for value, content in self._contents:
             try:
@@ -273,38 +292,77 @@ class References:
             if value.__module__ not in modules and import_path(value) is not None:
                 return ()  # it travels by its import path
             if isinstance(value, type):
-                return [self._read(vars(value).get, name) for name in vars(value)]
-            names, known = set(_loaded_globals(value.__code__)), value.__globals__
-            cells = value.__closure__ or ()
-            self._is_complete &= all(name in known or hasattr(builtins, name) for name in names)
+                names = self._read_names(_attribute_names, vars(value))
+                read = [self._read(vars(value).get, name) for name in names]
+                return [*read, *value.__bases__]
+            own, known = ref(value), value.__globals__
+            self._read(_code_of, own)
+            defaults = self._read_names(_default_names, own)
             return [
-                *(self._read(known.get, name) for name in names),
-                *(self._read(_cell_content, (ref(value), i)) for i, _ in enumerate(cells)),
-                *(value.__defaults__ or ()),
-                *(value.__kwdefaults__ or {}).values(),
+                *(self._read(known.get, name) for name in set(_loaded_globals(value.__code__))),
+                *(self._read(_cell_content, (own, i)) for i in range(len(value.__closure__ or ()))),
+                *(self._read(_default, (own, name)) for name in defaults),
             ]
         if (parts := _parts(value)) is not None:
             return parts
         content = _small_pickle(value)
         if content is not None:
             self._contents.append((value, content))
-            if isinstance(value, list | dict | set | frozenset):
-                return value.values() if isinstance(value, dict) else value
+        if isinstance(value, list | dict | set | frozenset):
+            return value.values() if isinstance(value, dict) else value
         return [type(value)]
 
-    def _read(self, read: Callable[[Any], Any], key: Any) -> Any:
-        value = read(key)
+    def _read_names(self, names_of: Callable[[Any], Any], key: Any) -> Any:
+        self._names.append((names_of, key, names := names_of(key)))
+        return names
+
+    def _read(self, read: Callable[[Any, Any], Any], key: Any) -> Any:
+        value = read(key, _Missing)
         try:
-            self._weak.append((read, key, ref(value)))
+            known = ref(value)
         except TypeError:
+            known = None
+        if known is not None and value is not _Missing:
+            self._weak.append((read, key, known))
+        else:
             self._variables.append((read, key, value))
         return value
 
 
-def _cell_content(place: tuple[ref[FunctionType], int]) -> Any:
-    """Return a closure variable of a function, which the caller does not keep alive."""
+class _Missing:
+    """The value of a variable that does not exist."""
+
+
+# Readers of a function that the caller does not keep alive.
+
+
+def _cell_content(place: tuple[ref[FunctionType], int], missing: Any) -> Any:
     cells = getattr(place[0](), "__closure__", None)
-    return None if cells is None else _content(cells[place[1]])
+    return missing if cells is None else _content(cells[place[1]])
+
+
+def _code_of(function: ref[FunctionType], missing: Any) -> Any:
+    return getattr(function(), "__code__", missing)
+
+
+def _default(place: tuple[ref[FunctionType], int | str], missing: Any) -> Any:
+    return _defaults(place[0]()).get(place[1], missing)
+
+
+def _default_names(function: ref[FunctionType]) -> set[int | str]:
+    return set(_defaults(function()))
+
+
+def _defaults(function: FunctionType | None) -> dict[int | str, Any]:
+    if function is None:
+        return {}
+    found: dict[int | str, Any] = dict(enumerate(function.__defaults__ or ()))
+    return found | (function.__kwdefaults__ or {})
+
+
+def _attribute_names(attributes: Iterable[str]) -> set[str]:
+    """Return the names of the attributes of a class, without those that Python adds later."""
+    return {*attributes} - {"__annotations__", "__annotations_cache__", "__slotnames__"}
 
 
 def _small_pickle(value: Any) -> bytes | None:
@@ -450,10 +508,16 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _loaded_globals(code: CodeType) -> Iterator[str]:
-    """Yield the names of the global variables that code reads, also in functions inside it."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            yield instruction.argval
+    """Yield the names of the global variables that code reads, also in code inside it.
+
+    The body of a class reads them with other instructions, with which it also reads its own names.
+    """
+    found = [(one.opname, one.argval) for one in dis.get_instructions(code)]
+    own = {name for operation, name in found if operation == "STORE_NAME"}
+    for operation, name in found:
+        is_in_class = operation in {"LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+        if operation == "LOAD_GLOBAL" or (is_in_class and name not in own):
+            yield name
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _loaded_globals(constant)
