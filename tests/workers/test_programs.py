@@ -294,3 +294,17 @@ def test_a_part_that_is_not_contiguous_is_refused_with_advice(make: Any) -> None
                     s.submit(plus_one, *arguments)
         s.submit(plus_one, x[2:], y[:2])
     assert (y[:2] == 1).all()
+
+
+def test_the_setting_hazards_checks_graph_functions_only(make: Any) -> None:
+    worker = make(num_sub_workers=2, hazards="check")
+    x, y = worker.shared_array(4), worker.shared_array(4)
+    found = []
+
+    def waits(s: Session) -> None:
+        overwrites(s, x, y)
+        found.append(s.submit(square, 2).result())
+
+    worker.run(waits)
+    assert found == [4]
+    assert x.tolist() == [4, 4, 2, 2]

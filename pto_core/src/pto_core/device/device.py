@@ -264,7 +264,7 @@ class Device:
         return self.tracing.last
 
     def _packed(self, config: CallConfig | None, trace: int | None) -> bytes:
-        is_logged = observation.of_graphs() is not None
+        is_logged = observation.current is not None and observation.of_graphs() is not None
         if config is None and trace is None:
             return _logged(self._call_config) if is_logged else self._call_config
         chosen = self._default if config is None else config

@@ -28,22 +28,23 @@ class Observation:
         return os.getpid() == self._pid
 
 
-_current: Observation | None = None
+current: Observation | None = None
+"""None in a program that no command observes; begin() sets it. A run tests it without a call."""
 
 
 def begin(observation: Observation | None) -> None:
     """Observe this process from now on; None ends the observation."""
-    global _current
-    _current = observation
+    global current
+    current = observation
 
 
 def of_graphs() -> Observation | None:
     """Return the observation that needs the graphs of runs, or None."""
-    current = _current
-    return current if current is not None and not current.trace_level and current.is_here else None
+    seen = current
+    return seen if seen is not None and not seen.trace_level and seen.is_here else None
 
 
 def of_traces() -> Observation | None:
     """Return the observation that needs the traces of Workers, or None."""
-    current = _current
-    return current if current is not None and current.trace_level and current.is_here else None
+    seen = current
+    return seen if seen is not None and seen.trace_level and seen.is_here else None

@@ -48,15 +48,15 @@ def prepared(
     args: object,
     hazards: str | None,
     make_session: Callable[..., Session],
-) -> tuple[GraphFunction, Any, str]:
+) -> tuple[GraphFunction, Any, str | None]:
     """Return a graph function that calls ``function``, its arguments, and the hazards.
 
     With a list or tuple of arrays as ``args``, the function is a program. With a TaskArgs, it is a
     graph function. Without ``args``, a function that accepts three positional arguments is a graph
-    function, and one that accepts only one is a program. The default hazards are ``"full"`` for a
-    program, ``"raw"`` for a graph function. Raises UsageError.
+    function, and one that accepts only one is a program. The default hazards of a program are
+    ``"full"``; those of a graph function depend on the call. Raises UsageError.
     """
-    graph = cast(GraphFunction, function), args, "raw" if hazards is None else hazards
+    graph = cast(GraphFunction, function), args, hazards
     is_program = isinstance(args, list | tuple)
     arrays: Arrays = args if isinstance(args, list | tuple) else ()
     if not callable(function) or not (args is None or is_program):

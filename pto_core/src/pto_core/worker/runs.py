@@ -66,6 +66,7 @@ class Runs:
         self._errors = RunErrors(children.driver)
         self._observers, self._info = children.observers, children.info
         self._count = 0  # the number of runs so far
+        self._hazards = CHECK if children.settings.config["hazards"] == CHECK else "raw"
 
     @property
     def is_running(self) -> bool:
@@ -82,9 +83,11 @@ class Runs:
         graph: GraphFunction,
         args: TaskArgs | TaskArgsView | None,
         config: CallConfig | None,
-        hazards: str,
+        hazards: str | None,
     ) -> None:
         """Run a graph function; see ``Worker.run``."""
+        if hazards is None:
+            hazards = self._hazards
         if isinstance(hazards, str) and hazards == CHECK:
             if isinstance(args, TaskArgsView):
                 raise UsageError(
@@ -119,9 +122,10 @@ class Runs:
         graph: GraphFunction,
         args: TaskArgs | None,
         config: CallConfig | None,
-        hazards: str,
+        hazards: str | None,
     ) -> CapturedGraph:
         """Record the submits of a graph function; see ``Worker.capture``."""
+        hazards = "raw" if hazards is None else hazards
         with Block(self) as block:
             orch = block.begin_capture(self._driver, hazards_number(hazards), config, args)
             self._call(orch, graph, _NO_ARGUMENTS if args is None else args.view(), config)
@@ -132,7 +136,7 @@ class Runs:
         graph: GraphFunction,
         args: TaskArgs | None,
         config: CallConfig | None,
-        hazards: str,
+        hazards: str | None,
     ) -> TaskGraph:
         """Return the graph of a graph function; see ``Worker.graph``."""
         return self._graph_of(self.capture(graph, args, config, hazards))
@@ -145,21 +149,22 @@ class Runs:
         graph: GraphFunction,
         args: TaskArgs | None,
         config: CallConfig | None,
-        hazards: str,
+        hazards: str | None,
     ) -> None:
         """Call a graph function to add its graph to those that a command shows."""
         seen = observation.of_graphs()
         if seen is None:
             return
         try:
-            chosen = "raw" if hazards == CHECK else hazards
+            chosen = None if hazards == CHECK else hazards
             seen.graphs.append((self._info.path, self.graph(graph, args, config, chosen)))
         except UsageError as error:
             _logger.warning("no graph of a run", reason=str(error))
 
     def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
         """Run a captured graph; see ``Worker.replay``."""
-        if (seen := observation.of_graphs()) is not None and isinstance(graph, CapturedGraph):
+        seen = None if observation.current is None else observation.of_graphs()
+        if seen is not None and isinstance(graph, CapturedGraph):
             seen.graphs.append((self._info.path, self._graph_of(graph)))
         with Block(self) as block:
             self.submit_replay(block, graph, args)

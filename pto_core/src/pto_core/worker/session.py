@@ -482,7 +482,8 @@ class Session(RunScope):
 
 def _new_log(hazards: str, memory: ValueMemory | None) -> SessionLog | None:
     """Return a record of submits if the session is checked or a command shows its graph."""
-    if hazards != CHECK and observation.of_graphs() is None:
+    is_shown = observation.current is not None and observation.of_graphs() is not None
+    if not is_shown and hazards != CHECK:
         return None
     values = range(0) if memory is None else memory.addresses
     log: SessionLog = insight.SessionLog(is_full=hazards == "full", values=values)

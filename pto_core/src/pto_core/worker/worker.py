@@ -228,17 +228,15 @@ class Worker(WorkerView, MemoryCalls):
         one parameter is a program.
         ``hazards``: ``"raw"`` or ``"full"``. ``"check"``: as ``"raw"``, but :meth:`check` calls the
         function before, and tasks that race raise a RaceError, so that no task runs. None:
-        ``"check"`` if this is the setting ``hazards``, otherwise ``"full"`` for a program and
-        ``"raw"`` for a graph function. Raises the exception of the function, otherwise one error
+        ``"full"`` for a program; for a graph function ``"check"`` if this is the setting
+        ``hazards``, otherwise ``"raw"``. Raises the exception of the function, otherwise one error
         for the first task that failed: TaskFailedError or ChildDiedError. The Worker is usable
         afterwards.
         """
         # takes no lock; in a forked process the object refuses all calls
         runs = self._node.runs or self._node.started_runs()
-        if hazards is None and self._node.settings.config["hazards"] == CHECK:
-            hazards = CHECK
         function, given, chosen = prepared(graph, args, hazards, self.session)
-        if observation.of_graphs() is not None and not isinstance(function, ProgramFunction):
+        if observation.current is not None and not isinstance(function, ProgramFunction):
             runs.observe(function, given, config, chosen)
         runs.run(function, given, config, chosen)
 
