@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import In, InOut, Out, Retries, Session, TaskArgs, attempt, task
+from pto_core import CallConfig, In, InOut, Out, Retries, Session, TaskArgs, attempt, task
 from pto_core.errors import RaceError, UsageError
 from pto_core.plugins import observation
 
@@ -181,15 +181,33 @@ def test_the_session_of_a_program_ends_with_it(make: Any) -> None:
     assert worker.map(abs, [-1]) == [1]
 
 
+class Counter:
+    """Has methods that a Worker runs; ``self`` is not one of their parameters."""
+
+    def __init__(self, received: list[Any]) -> None:
+        self.received = received
+
+    def program(self, s: Session, count: int = 10) -> None:
+        self.received.append(count)
+
+    def graph(self, orch: Any, args: Any, config: Any) -> None:
+        self.received.append(type(config))
+
+
 def test_the_parameters_tell_a_program_from_a_graph_function(make: Any) -> None:
     worker = make(num_sub_workers=1)
     x = worker.shared_array(4)
     received: list[Any] = []
     worker.run(lambda *all_of_them: received.append(len(all_of_them)))
-    worker.run(lambda orch, args=None, config=None: received.append(config is not None))
+    worker.run(lambda orch, *others: received.append(len(others)))
+    worker.run(lambda orch, args, config=None: received.append(config is not None))
+    worker.run(lambda orch=0, args=0, config=0: received.append(config is not None))
     worker.run(lambda s, y=None: received.append(type(s)))
+    worker.run(lambda s, n=1, m=2: received.append(n + m))
+    worker.run(Counter(received).program)
+    worker.run(Counter(received).graph)
     worker.run(lambda s, one, two: received.append((one is x, two is x)), (x, x[:0]))
-    assert received == [3, True, Session, (True, False)]
+    assert received == [3, 2, True, True, Session, 3, 10, CallConfig, (True, False)]
     with pytest.raises(
         UsageError, match=r"lambda>\(\) cannot be called with a session and the 0 a"
     ):
@@ -198,9 +216,16 @@ def test_the_parameters_tell_a_program_from_a_graph_function(make: Any) -> None:
         worker.graph(lambda orch, args, config: None, [x])
     with pytest.raises(TypeError):
         worker.run(lambda s: None, TaskArgs())
-    for wrong, text in ((np.zeros(4), "of this process only"), (3, "which is no array")):
-        with pytest.raises(UsageError, match=rf"args\[0\].*{text}"):
-            worker.capture(lambda s, x: None, (wrong,))
+    refused = (
+        ((np.zeros(4),), r"args\[0\] is an array of this process only.* worker.array\(x\)"),
+        ((3,), r"args\[0\] is 3, which is no array; pass a tuple of arrays of the Worker"),
+        ((worker.shared_array((4, 4)).T,), r"args\[0\]: the tensor is not C-contiguous"),
+        (x, r"args is array.*; pass a tuple of arrays of the Worker .* args=\(x,\)"),
+    )
+    for wrong, text in refused:
+        for call in (worker.run, worker.capture):
+            with pytest.raises(UsageError, match=text):
+                call(lambda s, x: None, wrong)
 
 
 def test_the_trace_of_a_worker_has_the_tasks_of_its_programs(make: Any) -> None:

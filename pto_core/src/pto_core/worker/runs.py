@@ -98,8 +98,6 @@ class Runs:
                 )
             self.graph(graph, args, config, "raw").check().raise_for_races()
             hazards = "raw"
-        if not isinstance(args, TaskArgs | TaskArgsView | None):
-            raise UsageError(f"args is {shown(args)}; pass a TaskArgs", name="args", value=args)
         view = args.view() if isinstance(args, TaskArgs) else args or _NO_ARGUMENTS
         with Block(self) as block:
             self._call(self.begin(block, hazards, config), graph, view, config)

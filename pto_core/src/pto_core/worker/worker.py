@@ -224,8 +224,8 @@ class Worker(WorkerView, MemoryCalls):
 
         ``graph``: a program, ``def program(s, x, out)``, which submits tasks through a session and
         receives the arrays of the tuple ``args``; or a graph function, ``def graph(orch, args,
-        config)``, which receives a view of the TaskArgs ``args``. Without ``args``, a function with
-        one parameter is a program.
+        config)``, which receives a view of the TaskArgs ``args``. Without ``args``, a function that
+        requires exactly one argument is a program.
         ``hazards``: ``"raw"`` or ``"full"``. ``"check"``: as ``"raw"``, but :meth:`check` calls the
         function before, and tasks that race raise a RaceError, so that no task runs. None:
         ``"full"`` for a program; for a graph function ``"check"`` if this is the setting
