@@ -137,6 +137,21 @@ def test_the_error_of_a_program_is_that_of_the_command(folder: Path, command: st
     assert problem.endswith("pto: error: prog.py raised ValueError\n")
 
 
+def test_the_annotations_of_a_program_are_objects(tmp_path: Path) -> None:
+    (tmp_path / "local.py").write_text(
+        "def made():\n"
+        "    from pto_core import Out as Written, task\n"
+        "    @task\n"
+        "    def fill(out: Written): out[:] = 1\n"
+        "    return fill\n"
+        "from pto_core import Worker\n"
+        "with Worker(level=3, num_sub_workers=1) as worker:\n"
+        "    worker.run(lambda s: s.submit(made(), worker.shared_array(2)))\n"
+    )
+    text, _ = pto(tmp_path, "graph", "local.py", "--format", "json")
+    assert len(json.loads(text)["tasks"]) == 1
+
+
 def test_the_exit_code_of_a_program_is_reported(folder: Path) -> None:
     assert "prog.py exited with 3" in pto(folder, "check", "prog.py", "exit", code=4)[1]
 

@@ -88,7 +88,7 @@ def observed(
     observation.begin(seen)
     try:
         with _output_to_stderr():
-            exec(compile(source, str(program), "exec"), vars(main))
+            exec(compile(source, str(program), "exec", dont_inherit=True), vars(main))
     except SystemExit as exit_:
         if exit_.code not in (None, 0):
             raise PtoError(f"{program} exited with {exit_.code!r}") from None
