@@ -60,8 +60,8 @@ def partial_helper(x, y):
 
 STEP = functools.partial(partial_helper, 1)
 STEPS = [helper]
-OPERATIONS = {"scaled": lambda x: x * RATE}  # cannot be pickled
-RATE = 2
+OPERATIONS = {"scaled": lambda x: x * sum(RATES)}  # cannot be pickled
+RATES = [2]
 OFFSET = 1
 
 
@@ -95,7 +95,7 @@ EDITS = {
     "a method": "Model.shifted = lambda self, x: 100",
     "an attribute of a base class": "Base.rate = 5",
     "an attribute that hides one of a base class": "Model.rate = 7",
-    "a variable of a lambda in a dictionary": "RATE = 3",
+    "a variable of a lambda in a dictionary": "RATES[0] = 3",
     "a variable of the body of a class": "OFFSET = 2",
     "the defaults of a function": "raised.__defaults__ = (4,)",
     "a keyword default in place": "raised.__kwdefaults__['times'] = 2",
@@ -208,6 +208,36 @@ def test_a_large_value_that_changes_in_place_is_the_old_one(make, cell: Cell) ->
         assert s.submit(main.work, 5).result() == before
         cell("FACTOR = 4")
         assert s.submit(main.work, 5).result() == main.work(5) != before
+
+
+class Counted:
+    pickles = 0
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        Counted.pickles += 1
+        return Counted, ()
+
+
+def test_a_submit_pickles_the_elements_of_a_list_once(make, cell: Cell) -> None:
+    worker = make(num_sub_workers=1)
+    main = cell("from pto_core import task\nITEMS = []\nwork = task(lambda: len(ITEMS))")
+    main.ITEMS += [Counted() for _ in range(300)]
+    with worker.session() as s:
+        assert s.submit(main.work).result() == 300
+        before = Counted.pickles
+        assert s.submit(main.work).result() == 300
+        assert Counted.pickles == before + 300
+
+
+@pytest.mark.parametrize(("place", "result"), [(999, 2), (1000, 1)])
+def test_the_first_1000_elements_of_a_list_are_compared(make, cell: Cell, place, result) -> None:
+    worker = make(num_sub_workers=1)
+    main = cell("from pto_core import task\nSTEPS = []\nwork = task(lambda n: STEPS[n]())")
+    cell(f"SIZE = 1\nSTEPS += [0] * {place} + [lambda: SIZE]")
+    with worker.session() as s:
+        assert s.submit(main.work, place).result() == 1
+        cell("SIZE = 2")
+        assert s.submit(main.work, place).result() == result
 
 
 def test_a_function_that_a_later_cell_defines_is_found(make, cell: Cell) -> None:

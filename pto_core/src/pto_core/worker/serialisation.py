@@ -13,6 +13,7 @@ import functools
 import importlib
 import inspect
 import io
+import itertools
 import os
 import pickle
 import sys
@@ -36,6 +37,8 @@ _PLAIN = (int, float, complex, str, bytes, type(None))
 _FIXED = (*_PLAIN, ModuleType, BuiltinFunctionType)  # types whose objects refer to nothing
 _COMPARED_BYTES = 1 << 14
 """The maximum size of the pickle of an object that :class:`References` compares by content."""
+_FOLLOWED_ELEMENTS = 1000
+"""The maximum number of elements of containers that :class:`References` follows for a function."""
 _registering = threading.Lock()
 
 
@@ -237,7 +240,9 @@ class References:
     by code, with those of their base classes.
     A variable is compared by the identity of its value. A value that can change in place, such as a
     list, is also compared by its pickle if that has at most ``_COMPARED_BYTES`` bytes. A change in
-    place is not detected in a larger value or in one that cannot be pickled.
+    place is not detected in a larger value or in one that cannot be pickled. The elements of a
+    container are not pickled again, but functions and classes among the first
+    ``_FOLLOWED_ELEMENTS`` of them are compared.
 
     Only values that have no weak references, such as lists, are kept alive.
     """
@@ -249,15 +254,22 @@ class References:
         self._names: list[tuple[Callable[[Any], Any], Any, Any]] = []
         self._is_complete = True  # whether the objects below were all read
         modules = {_module_by_value(target), _MAIN, _MP_MAIN}
-        seen: set[int] = set()
-        pending = [target]
+        self._left = _FOLLOWED_ELEMENTS
+        seen: set[tuple[int, bool]] = set()
+        pending = [(target, False)]
         while pending:
-            value = pending.pop()
-            if id(value) in seen:
+            value, is_element = pending.pop()
+            if (id(value), is_element) in seen:
                 continue
-            seen.add(id(value))
+            seen.add((id(value), is_element))
             try:
-                pending += self._referred(value, modules)
+                if isinstance(value, list | dict | set | frozenset | tuple):
+                    pending += self._elements(value, is_element=is_element)
+                    value = type(value)
+                found = self._referred(value, modules, is_element=is_element)
+                # the pickle of a function or class, its name, does not contain what it refers to
+                is_inside = is_element and not isinstance(value, FunctionType | type)
+                pending += ((one, is_inside) for one in found)
             except Exception:  # noqa: BLE001 - methods of the object raise any error
                 self._is_complete = False
 
@@ -284,7 +296,22 @@ class References:
                 return True
         return not self._is_complete
 
-    def _referred(self, value: Any, modules: set[str | None]) -> Iterable[Any]:
+    def _elements(self, value: Any, *, is_element: bool) -> list[tuple[Any, bool]]:
+        """Return the elements of a container, and whether they are compared with it."""
+        is_compared = is_element or self._add_content(value) or not isinstance(value, tuple)
+        elements = value.values() if isinstance(value, dict) else value
+        found = [(one, is_compared) for one in itertools.islice(elements, self._left)]
+        self._left -= len(found)
+        return found
+
+    def _add_content(self, value: Any) -> bool:
+        """Compare an object by its pickle, if possible; return whether it is."""
+        content = _small_pickle(value)
+        if content is not None:
+            self._contents.append((value, content))
+        return content is not None
+
+    def _referred(self, value: Any, modules: set[str | None], *, is_element: bool) -> Iterable[Any]:
         """Return the objects to which ``value`` refers. Add its variables or its content."""
         if isinstance(value, _FIXED):
             return ()
@@ -305,11 +332,8 @@ class References:
             ]
         if (parts := _parts(value)) is not None:
             return parts
-        content = _small_pickle(value)
-        if content is not None:
-            self._contents.append((value, content))
-        if isinstance(value, list | dict | set | frozenset):
-            return value.values() if isinstance(value, dict) else value
+        if not is_element:
+            self._add_content(value)
         return [type(value)]
 
     def _read_names(self, names_of: Callable[[Any], Any], key: Any) -> Any:
