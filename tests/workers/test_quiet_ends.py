@@ -70,6 +70,20 @@ def test_no_python_runs_while_a_worker_is_closed_and_destroyed() -> None:
     assert [code for code, caller in calls if is_callback(code, caller)] == []
 
 
+def life_of_closures() -> None:
+    with Worker(3, num_sub_workers=1) as worker:
+        for _ in range(2):
+            with worker.session() as s:
+                values = [s.submit(task(lambda number=number: number)) for number in range(3)]
+                assert [value.result() for value in values] == [0, 1, 2]
+
+
+def test_no_python_runs_when_the_callable_of_a_submit_is_destroyed() -> None:
+    life_of_closures()  # import all modules before the calls are recorded
+    calls = calls_of(life_of_closures)
+    assert [code for code, caller in calls if is_callback(code, caller)] == []
+
+
 def test_no_python_runs_when_an_array_is_destroyed(make) -> None:
     held: list[Any] = [make(num_sub_workers=1).shared_array(8)]
     assert len(calls_of(held.clear)) == 0

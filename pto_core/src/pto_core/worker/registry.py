@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakValueDictionary, finalize, ref
+from weakref import ref
 
 from pto_core._worker import CallableHandle, CallableKind, CallableSpace, LiveCallables
 from pto_core.errors import UsageError
@@ -68,6 +68,14 @@ class _TaskRef(ref):  # type: ignore[type-arg]
     key: int
 
 
+class _RegistrationRef(ref):  # type: ignore[type-arg]
+    """A weak reference to a temporary registration. ``copied``: it, without its callable."""
+
+    __slots__ = ("copied",)
+
+    copied: Registration
+
+
 class Registry:
     """The registrations of one Worker; the driver checks handles against :attr:`live`.
 
@@ -77,16 +85,17 @@ class Registry:
     A registration that a submit makes for a ``@task`` that travels by code is temporary. The
     registry keeps it until the program drops the ``Task``, or until a value to which the function
     refers changes. Each submitted task keeps the registration and the ``Task`` until its end.
-    :meth:`released` removes the registrations that nothing keeps.
+    :meth:`released` removes the registrations that nothing keeps. No Python code runs when a
+    registration or a ``Task`` is destroyed, because an interrupt there would be lost.
     """
 
     def __init__(self, worker: bytes | None = None) -> None:
         self.live = LiveCallables(worker or os.urandom(_IDENTITY_BYTES))
         self._registrations: dict[bytes, Registration] = {}  # key: the registration id
         self._by_target: dict[int, Registration] = {}  # key: the id() of the target
-        self._temporary: WeakValueDictionary[bytes, Registration] = WeakValueDictionary()
+        self._temporary: dict[bytes, _RegistrationRef] = {}
         self._dead: deque[_TaskRef] = deque()  # to tasks of temporary registrations
-        self._unused: deque[Registration] = deque()  # copies of temporary ones that nothing keeps
+        self._unused: deque[_RegistrationRef] = deque()  # to those that nothing keeps
 
     def __getstate__(self) -> Any:
         plain = [replace(one, references=None) for one in self._registrations.values()]
@@ -136,9 +145,9 @@ class Registry:
         if not registration.is_temporary:
             self._registrations[registration.handle.registration] = registration
             return
-        self._temporary[registration.handle.registration] = registration
-        copied = replace(registration, source=None, references=None)
-        finalize(registration, self._unused.append, copied).atexit = False
+        added = _RegistrationRef(registration, self._unused.append)
+        added.copied = replace(registration, source=None, references=None)
+        self._temporary[registration.handle.registration] = added
 
     def publish(self, registration: Registration) -> None:
         """Make the handle of a registration live, because all children have the callable."""
@@ -154,7 +163,8 @@ class Registry:
         """Undo :meth:`add` and :meth:`publish`."""
         self.live.remove(registration.handle)
         self._registrations.pop(registration.handle.registration, None)
-        self._temporary.pop(registration.handle.registration, None)
+        if (found := self._temporary.pop(registration.handle.registration, None)) is not None:
+            self._unused.append(found)
         self._by_target = {
             key: one for key, one in self._by_target.items() if one is not registration
         }
@@ -197,7 +207,8 @@ class Registry:
             del found
         gone = []
         while self._unused:
-            one = self._unused.popleft()
+            one = self._unused.popleft().copied
+            self._temporary.pop(one.handle.registration, None)
             self.live.remove(one.handle)
             if not self.has(one.identity.digest):
                 gone.append(one)
@@ -255,8 +266,9 @@ class Registry:
 
     def registrations(self) -> list[Registration]:
         """Return all registrations whose callable exists."""
-        temporary = [one for one in self._temporary.values() if one.target is not None]
-        return [*self._registrations.values(), *temporary]
+        temporary = [known() for known in list(self._temporary.values())]
+        existing = [one for one in temporary if one is not None and one.target is not None]
+        return [*self._registrations.values(), *existing]
 
     def close(self) -> None:
         """Remove all registrations, because the Worker is closed."""
