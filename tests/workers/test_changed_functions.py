@@ -249,6 +249,18 @@ def test_a_function_that_a_later_cell_defines_is_found(make, cell: Cell) -> None
         assert s.submit(main.work, 1).result() == 2
 
 
+def test_a_cached_helper_is_that_of_the_start(make, cell: Cell) -> None:
+    """It is pickled by its name."""
+    cached = "import functools\n@functools.lru_cache\ndef cached(): return SIZE"
+    cell(f"from pto_core import task\nSIZE = 1\n{cached}")
+    main = cell("work = task(lambda: (SIZE, cached()))")
+    worker = make(num_sub_workers=1)
+    with worker.session() as s:
+        assert s.submit(main.work).result() == (1, 1)
+        cell(f"SIZE = 2\n{cached}")
+        assert s.submit(main.work).result() == (2, 1)
+
+
 def test_a_closure_variable_may_change(make) -> None:
     worker = make(num_sub_workers=1)
     value = 1
@@ -421,6 +433,26 @@ def test_a_restarted_child_gets_the_functions_of_waiting_tasks(make, tmp_path) -
         gc.collect()
         assert first.result() == 7
         assert [handle.result() for handle in handles] == list(range(5))
+
+
+def test_a_restarted_child_has_the_present_state_of_the_program(make, cell: Cell, tmp_path) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="restart", task_timeout_s=30)
+    main = cell("from pto_core import task\nSIZE = 1\nwork = task(lambda: SIZE)")
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    def dies() -> None:
+        if not second.exists():
+            second.touch()
+            until(str(first))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with worker.session() as s:
+        s.submit(task(dies), retries=1)
+        waiting = s.submit(main.work)
+        until(str(second))
+        cell("SIZE = 2")
+        first.touch()
+        assert waiting.result() == 2
 
 
 def test_a_registered_task_is_not_released(make) -> None:
