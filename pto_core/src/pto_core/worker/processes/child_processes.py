@@ -18,6 +18,7 @@ from pto_core.worker.processes.child_process import (
     check_not_cancelled,
     end_all,
     kill_all,
+    wait_for_all,
     wait_for_any,
 )
 from pto_core.worker.processes.parking import close_parent_only, parent_only
@@ -26,6 +27,7 @@ from pto_core.worker.processes.starting import ChildPlan, pickled_body, start_pr
 _Wanted = dict[int, tuple[ChildPlan, bytes]]
 
 _SPAWN_TRIES = 3
+_GONE_GRACE_S = 1.0  # for the children of a Worker that was not closed
 
 
 @dataclass
@@ -41,9 +43,10 @@ class _Family:
         if self.parent < 0:
             self.parent = parent_only(os.pidfd_open(self.owner))
 
-    def end(self) -> None:
-        """Kill all children."""
+    def end(self, grace_s: float = 0.0) -> None:
+        """Kill the children that have not exited after ``grace_s``."""
         if os.getpid() == self.owner:
+            wait_for_all(self.processes.values(), grace_s)
             kill_all(self.processes.values())
             self.forget()
 
@@ -60,9 +63,9 @@ class _Family:
 class ChildProcesses:
     """Starts, monitors and ends the children of one Worker.
 
-    Only one thread at a time may use it. Children are killed when this object is destroyed and when
-    the interpreter exits. In a forked process the object is empty, because the children are
-    siblings of that process.
+    Only one thread at a time may use it. When this object is destroyed, and when the interpreter
+    exits, children that do not exit within a second are killed. In a forked process the object is
+    empty, because the children are siblings of that process.
     """
 
     def __init__(self, timeout_s: float = 60.0) -> None:
@@ -183,9 +186,10 @@ class ChildProcesses:
     def _when_gone(self) -> weakref.finalize[[], ChildProcesses]:
         """Return a finalizer that kills the children; :meth:`end` and :meth:`kill_all` detach it.
 
+        The driver closes before, so an idle child exits by itself, and prints what it has buffered.
         An exception that a signal handler raises inside a Python finalizer would be lost.
         """
-        return weakref.finalize(self, self._family.end)
+        return weakref.finalize(self, self._family.end, _GONE_GRACE_S)
 
     def _start_ready(
         self, wanted: _Wanted, interrupts: Interrupts, is_cancelled: Callable[[], bool]
