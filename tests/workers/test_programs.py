@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pto_core import CallConfig, In, InOut, Out, Retries, Session, TaskArgs, attempt, task
-from pto_core.errors import RaceError, UsageError
+from pto_core.errors import RaceError, TaskFailedError, UsageError
 from pto_core.plugins import observation
 
 
@@ -161,19 +161,28 @@ def test_a_captured_task_runs_again_after_any_failure_only(make: Any, tmp_path: 
 
 def test_a_handle_of_a_captured_task_has_no_result(make: Any) -> None:
     worker = make(num_sub_workers=1)
-    remedy = "was only recorded.* pass the handle itself to another submit"
+    remedy = "was only recorded.* pass the handle itself to .* or call Worker.run without hazards="
     for call in (worker.graph, worker.check, worker.capture):
         with pytest.raises(UsageError, match=remedy):
             call(lambda s: s.submit(square, 2).result())
-    found = []
+    found: list[Any] = []
+    with pytest.raises(UsageError, match=remedy):
+        worker.run(lambda s: s.submit(square, 2).result(), hazards="check")
     worker.run(lambda s: found.append(s.submit(square, 2).result()))
     assert found == [4]
+    worker.graph(lambda s: found.append(s.submit(square, 2)))
+    assert "captured" in found[1]._repr_html_()
+    with pytest.raises(TaskFailedError, match="belongs to a captured graph and has not run"):
+        worker.run(lambda s: s.submit(square, found[1]))
 
 
 def test_the_session_of_a_program_ends_with_it(make: Any) -> None:
     worker = make(num_sub_workers=1)
     kept: list[Session] = []
-    worker.graph(kept.append)
+    shown: list[str] = []
+    worker.graph(lambda s: (kept.append(s), shown.append(s._repr_html_())))
+    assert "<td>open</td>" in shown[0]
+    assert "<td>not open</td>" in kept[0]._repr_html_()
     with pytest.raises(UsageError, match="inside its block only"):
         kept[0].submit(square, 2)
     with pytest.raises(ZeroDivisionError):
@@ -307,6 +316,25 @@ def test_the_log_of_a_session_has_the_graph_of_its_program(make: Any, graphs: An
     assert [of_json(graph) for _, graph in graphs[:2]] == [expected] * 2
     assert [len(graph) for _, graph in graphs] == [18, 18, 2]
     assert {path for path, _ in graphs} == {"L3"}
+
+
+def test_a_session_and_a_run_that_fail_have_a_graph(make: Any, graphs: Any) -> None:
+    worker = make(num_sub_workers=1)
+
+    def fails(s: Session) -> None:
+        s.submit(square, 2)
+        s.submit(square, "text")
+
+    def raises(s: Session) -> None:
+        fails(s)
+        raise ZeroDivisionError
+
+    for program, error in ((fails, TaskFailedError), (raises, ZeroDivisionError)):
+        with pytest.raises(error):
+            worker.run(program)
+        with pytest.raises(error), worker.session() as s:
+            program(s)
+    assert [len(graph) for _, graph in graphs] == [2, 2, 2, 2]
 
 
 def test_a_part_that_is_not_contiguous_is_refused_with_advice(make: Any) -> None:

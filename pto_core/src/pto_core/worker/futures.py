@@ -108,9 +108,9 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         """
         if self.is_captured:
             raise UsageError(
-                f"{self!r} was only recorded, by Worker.graph, check or capture, and has not run, "
-                "so it has no result; pass the handle itself to another submit, or call the "
-                "function with Worker.run"
+                f"{self!r} was only recorded, by Worker.graph, check or capture, or for "
+                "hazards='check', and has not run, so it has no result; pass the handle itself to "
+                "another submit of the function, or call Worker.run without hazards='check'"
             )
         if timeout is not None:
             return self._is_cancelled or super().wait(timeout) or self._is_cancelled
@@ -171,8 +171,10 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         return self.result()
 
     def _repr_html_(self) -> str:
-        known = self.driver.task(self.task_slot, self)
-        if self._is_cancelled:
+        known = None if self.is_captured else self.driver.task(self.task_slot, self)
+        if self.is_captured:
+            state = "captured"
+        elif self._is_cancelled:
             state = "cancelled"
         elif self.done():
             state = "ended" if self.failure is None else "failed"

@@ -121,16 +121,18 @@ class Session(RunScope):
     def _leave(self, error: BaseException | None) -> None:
         """End the run. If this call is interrupted, ``__exit__`` ends the run directly."""
         runs, self._runs, self._orchestrator = self._runs, None, None
+        is_checked = False
         try:
             if runs is not None:
                 runs.leave(error)
-            if error is None and self._log is not None:
-                _check_log(self._log, self._node.path, is_checked=self._hazards == CHECK)
+            is_checked = error is None and self._hazards == CHECK
         finally:
             follower, self._follower = self._follower, None
             if follower is not None and runs is not None:
                 follower.stop(runs.progress(is_over=True))
             self._callables.release()
+            if self._log is not None:
+                _check_log(self._log, self._node.path, is_checked=is_checked)
 
     @contextmanager
     def submitting_to(self, orch: Orchestrator) -> Iterator[Session]:
@@ -144,12 +146,12 @@ class Session(RunScope):
             self._log = _new_log(self._hazards, memory)
         try:
             yield self
-            if self._log is not None:
-                _check_log(self._log, self._node.path, is_checked=False)
         finally:
-            self._orchestrator = self._log = None
+            log, self._orchestrator, self._log = self._log, None, None
             if memory is not None:
                 memory.is_captured = False
+            if log is not None:
+                _check_log(log, self._node.path, is_checked=False)
 
     async def __aenter__(self) -> Session:
         if self._node.runs is None:
@@ -172,11 +174,12 @@ class Session(RunScope):
         await in_thread(partial(self.__exit__, kind, error, trace), self.interrupt)
 
     def _repr_html_(self) -> str:
-        rows: list[tuple[str, object]] = [("state", "not open")]
+        state = "not open" if self._orchestrator is None else "open"
+        rows: list[tuple[str, object]] = [("state", state)]
         if self._runs is not None:
             now = self._runs.progress()
             counts = [(name, getattr(now, name)) for name in ("submitted", "finished", "failed")]
-            rows = [("state", "open"), *counts]
+            rows += counts
         return html_table(f"Session of {self._node.path}", rows)
 
     # ---- inside the block ----

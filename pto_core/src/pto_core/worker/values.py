@@ -693,7 +693,10 @@ def of_group(outputs: Sequence[tuple[Any, ...] | Returned]) -> tuple[Any, ...] |
 def _value_of(slot: _Bytes, what: str, parts: list[ref[_Bytes]] | None = None) -> Any:
     content = _content_of(slot)
     if content is None:
-        raise UsageError(f"{what} has no value, because its task failed in an earlier run")
+        raise UsageError(
+            f"{what} has no value, because its task failed in an earlier run, or belongs to a "
+            "captured graph and has not run"
+        )
     value, found = _loaded(content)
     if parts is not None:
         parts += found
