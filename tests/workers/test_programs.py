@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -157,6 +158,31 @@ def test_a_captured_task_runs_again_after_any_failure_only(make: Any, tmp_path: 
     assert x[0] == 2
     with pytest.raises(UsageError, match=r"submit it with retries=3"):
         worker.capture(lambda s, out: program(s, out, Retries(3, on=OSError)), (x,))
+    assert worker.check(lambda s, out: program(s, out, Retries(3, on=OSError)), (x,)).is_clean
+
+
+def test_a_graph_does_not_keep_the_functions_of_its_tasks(make: Any) -> None:
+    worker = make(num_sub_workers=1)
+    x = worker.shared_array(1, "int64")
+    kept: list[Any] = []
+
+    def program(s: Session) -> None:
+        for factor in (2, 3):
+
+            @task
+            def scale(out: InOut, factor: int = factor) -> None:
+                out *= factor
+
+            s.submit(scale, x)
+            kept.append(ref(scale))
+            del scale
+
+    assert [one.kernel.split(".")[-1] for one in worker.graph(program).tasks] == ["scale"] * 2
+    worker.run(program)
+    gc.collect()
+    worker.run(lambda s: s.submit(nothing))  # releases what nothing needs
+    gc.collect()
+    assert [one() for one in kept] == [None] * 4
 
 
 def test_a_handle_of_a_captured_task_has_no_result(make: Any) -> None:

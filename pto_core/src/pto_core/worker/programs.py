@@ -40,13 +40,16 @@ _ADVICE = (
 class ProgramFunction:
     """A program as a graph function."""
 
+    is_replayed = False
+    """Whether a replay repeats its submits."""
+
     def __init__(self, program: Program, arrays: Arrays, session: Session) -> None:
         functools.update_wrapper(self, program)
         self._program, self._arrays, self._session = program, arrays, session
 
     def __call__(self, orch: Orchestrator, args: TaskArgsView, config: CallConfig) -> object:
         """Call the program with a session that submits to ``orch``."""
-        with self._session.submitting_to(orch) as session:
+        with self._session.submitting_to(orch, self.is_replayed) as session:
             return self._program(session, *self._arrays)
 
 

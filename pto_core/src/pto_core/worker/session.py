@@ -93,6 +93,7 @@ class Session(RunScope):
         self._orchestrator: Orchestrator | None = None
         self._memory: ValueMemory | None = None
         self._is_capture = False
+        self._is_replayed = False  # whether the capture is for replays
         self._log: SessionLog | None = None
 
     # ---- the block ----
@@ -135,10 +136,11 @@ class Session(RunScope):
                 _check_log(self._log, self._node.path, is_checked=is_checked)
 
     @contextmanager
-    def submitting_to(self, orch: Orchestrator) -> Iterator[Session]:
+    def submitting_to(self, orch: Orchestrator, is_replayed: bool) -> Iterator[Session]:
         """Submit to a run or a capture that the caller has begun, until the end of the block."""
         self._memory = memory = self._node.started_children().memory.values
         self._is_capture = self._node.started_runs().is_capturing
+        self._is_replayed = is_replayed
         self._orchestrator = orch
         if memory is not None:
             memory.is_captured = self._is_capture
@@ -406,7 +408,7 @@ class Session(RunScope):
         """
         if isinstance(target, Task):
             if self._is_capture:
-                retries = _in_capture(retries, target.name)
+                retries = _in_replay(retries, target.name) if self._is_replayed else NO_RETRIES
             return target.arguments(values, self._memory, keywords, retries, producers)
         if keywords:
             raise UsageError(
@@ -467,7 +469,7 @@ class Session(RunScope):
                 name="task",
                 value=task,
             )
-        found = self._callables.submittable(task, is_captured=self._is_capture)
+        found = self._callables.submittable(task, is_captured=self._is_replayed)
         handle, target, _ = found
         if isinstance(target, Task):
             return found
@@ -552,8 +554,8 @@ def _policy(target: Task[..., Any] | ChipTask | GraphTask, given: int | Retries 
     return NO_RETRIES if given is None else as_retries(given)
 
 
-def _in_capture(retries: Retries, name: str) -> Retries:
-    """Return the Retries of a captured task: all replays would count in the same block."""
+def _in_replay(retries: Retries, name: str) -> Retries:
+    """Return the Retries of a replayed task: all replays would count in the same block."""
     if retries.count and (retries.on is not BaseException or retries.backoff_s):
         raise UsageError(
             f"{name} has a Retries with conditions, which a replay cannot follow; submit it with "

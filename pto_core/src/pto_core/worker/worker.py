@@ -257,6 +257,8 @@ class Worker(WorkerView, MemoryCalls):
         contain memory of a chip.
         """
         function, given, chosen = prepared(graph, args, hazards, self.session)
+        if isinstance(function, ProgramFunction):
+            function.is_replayed = True
         return self._node.started_runs().capture(function, given, config, chosen)
 
     def graph(
