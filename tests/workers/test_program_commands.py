@@ -94,9 +94,10 @@ def test_graph_writes_the_graph_of_a_program_as_python_runs_it(folder: Path) -> 
 
 
 def test_a_run_of_several_is_chosen_by_its_number(folder: Path) -> None:
-    _, problem = pto(folder, "graph", "prog.py", "more", code=2)
-    assert "there are 3 runs of the program; choose one with --run N" in problem
-    assert "run 1 on L3: 4 tasks, the first is smooth at prog.py:29" in problem
+    text, printed = pto(folder, "graph", "prog.py", "more", "--format", "json")
+    assert len(json.loads(text)["tasks"]) == 4
+    assert "this is run 1 of 3; choose another with --run N" in printed
+    assert "run 1 on L3: 4 tasks, the first is smooth at prog.py:29" in printed
     text, _ = pto(folder, "graph", "prog.py", "more", "--run", "3", "--format", "json")
     assert len(json.loads(text)["tasks"]) == 2
     _, problem = pto(folder, "why", "prog.py", "1", "0", "more", "--run", "4", code=2)
@@ -128,14 +129,17 @@ def test_trace_prints_and_writes_the_trace_of_each_worker(folder: Path) -> None:
         files = sorted(path.name for path in (folder / "traces").iterdir())
         assert files == ["prog.html", "prog.pftrace", "prog.trace.npz"]
     assert "Worker L3: 4 tasks" in pto(folder, "trace", "summary", "traces")[0]
+    assert "['--epochs', '3']" in pto(folder, "trace", "prog.py", "--", "--epochs", "3")[1]
+    assert "prog.py -- --epochs 3" in " ".join(pto(folder, "trace", "--help")[0].split())
 
 
 @pytest.mark.parametrize("command", ["graph", "trace"])
 def test_the_error_of_a_program_is_that_of_the_command(folder: Path, command: str) -> None:
-    _, problem = pto(folder, command, "prog.py", "fail", code=4)
+    text, problem = pto(folder, command, "prog.py", "fail", code=4)
     assert 'raise ValueError("on purpose")' in problem
     assert "pto_insight" not in problem
     assert "pto: error: prog.py raised ValueError" in problem.splitlines()
+    assert ("Worker L3: 4 tasks" in text) == (command == "trace")
 
 
 def test_no_output_of_a_child_is_lost_if_the_worker_was_not_closed(tmp_path: Path) -> None:

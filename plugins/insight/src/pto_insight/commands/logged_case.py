@@ -15,7 +15,7 @@ from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
 from pto_core.cli.run import SEED_HELP, add_case_arguments, natural
 from pto_core.errors import UnsupportedError, UsageError
-from pto_insight.commands.program import graph_of_program, is_program
+from pto_insight.commands.program import PROGRAM_ARGUMENTS, graph_of_program, is_program
 from pto_insight.graphs import AccessLog, TaskGraph
 
 
@@ -30,15 +30,14 @@ def add_logged_case_arguments(parser: argparse.ArgumentParser) -> None:
         dest="run_number",
         type=natural,
         metavar="N",
-        help="which of its runs, sessions and replays, counted from 1",
+        help="which of its runs, sessions and replays, counted from 1; default: the one with the "
+        "most tasks, and check reports all",
     )
 
 
 def add_program_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that a Python program receives; the last positional arguments."""
-    parser.add_argument(
-        "arguments", nargs="*", metavar="ARG", help="arguments of a program, in its sys.argv"
-    )
+    parser.add_argument("arguments", nargs="*", metavar="ARG", help=PROGRAM_ARGUMENTS)
 
 
 def graph_of_case(namespace: argparse.Namespace, *, measure: bool = False) -> TaskGraph:

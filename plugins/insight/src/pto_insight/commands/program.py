@@ -27,6 +27,11 @@ _OF_CASES = (
 )
 _LISTED = 20
 
+PROGRAM_ARGUMENTS = (
+    "the arguments of a program; its options follow --, as in: prog.py -- --epochs 3"
+)
+"""The help for the arguments that a program receives."""
+
 
 def is_program(path: Path | None) -> bool:
     """Return whether a path names a Python program, not the folder of a case."""
@@ -36,7 +41,7 @@ def is_program(path: Path | None) -> bool:
 def graph_of_program(namespace: argparse.Namespace) -> TaskGraph:
     """Run the program, and return the graph of the run that ``--run`` chooses.
 
-    Raises UsageError if there are several runs and none was chosen.
+    By default this is the first of the runs with the most tasks; standard error lists the others.
     """
     return _chosen(runs_of_program(namespace), namespace.run_number)[1]
 
@@ -122,15 +127,15 @@ def _with_hazards(graph: TaskGraph, hazards: str | None) -> TaskGraph:
 
 
 def _chosen(runs: Sequence[Run], number: int | None) -> Run:
-    if number is None and len(runs) == 1:
-        return runs[0]
     if number is not None and 1 <= number <= len(runs):
         return runs[number - 1]
     listed = [heading(place, run) for place, run in enumerate(runs[:_LISTED], 1)]
     more = [f"... and {len(runs) - _LISTED} more"] * (len(runs) > _LISTED)
-    which = f"there is no run {number}" if number is not None else f"there are {len(runs)} runs"
-    raise UsageError(
-        "\n  ".join([f"{which} of the program; choose one with --run N:", *listed, *more]),
-        name="run",
-        value=number,
-    )
+    if number is not None:
+        which = f"there is no run {number} of the program; choose one with --run N:"
+        raise UsageError("\n  ".join([which, *listed, *more]), name="run", value=number)
+    place, chosen = max(enumerate(runs, 1), key=lambda run: len(run[1][1]))
+    if len(runs) > 1:
+        which = f"this is run {place} of {len(runs)}; choose another with --run N:"
+        print("\n  ".join([which, *listed, *more]), file=sys.stderr)
+    return chosen

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pto_core.errors import UsageError
 from pto_core.plugins import observation
-from pto_insight.commands.program import is_program, observed
+from pto_insight.commands.program import PROGRAM_ARGUMENTS, is_program, observed
 from pto_insight.traces import Trace
 from pto_insight.traces.summary import difference_text, worker_difference
 from pto_insight.traces.worker_trace import WorkerTrace, read_any_trace
@@ -28,7 +28,7 @@ _FILES = {"summary": 1, "diff": 2}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``pto trace``."""
     parser.add_argument("what", metavar="COMMAND", help="summary, diff, or PROGRAM.py")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="or the arguments of the program")
+    parser.add_argument("files", nargs="*", metavar="FILE", help=f"or {PROGRAM_ARGUMENTS}")
     program = parser.add_argument_group("a Python program")
     program.add_argument(
         "--trace-level",
@@ -65,23 +65,28 @@ def run(namespace: argparse.Namespace) -> int:
 
 def _trace_program(namespace: argparse.Namespace) -> int:
     """Run a program, and print the summary of each of its Workers."""
-    program, out = Path(namespace.what), namespace.out
+    program = Path(namespace.what)
     seen = observation.Observation(namespace.trace_level or min(LEVELS))
-    observed(program, namespace.files, seen)
+    try:
+        observed(program, namespace.files, seen)
+    finally:
+        _write_traces(seen, program, namespace.out)
     if not seen.tracings:
         raise UsageError(
             f"{program} started no Worker in its own process, so there is no trace",
             name="program",
             value=str(program),
         )
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+    return 0
+
+
+def _write_traces(seen: observation.Observation, program: Path, out: Path | None) -> None:
     for number, tracing in enumerate(seen.tracings):
         trace = WorkerTrace.of(tracing.end())
         sys.stdout.write(trace.table())
         if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
             trace.write(out / f"{program.stem}{f'.{number}' if number else ''}")
-    return 0
 
 
 def _difference(before: Trace | WorkerTrace, after: Trace | WorkerTrace) -> str:
