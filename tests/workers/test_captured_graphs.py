@@ -401,7 +401,7 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(make: Any) -> None:
         ("differs from the captured value", given((row, INOUT), scalars=(4,))),
         ("shared_array", given((np.zeros(4, "int64"), INOUT), scalars=(3,))),
         ("is in a heap ring", given((kept[0], INOUT), scalars=(3,))),
-        ("pass a TaskArgs", row),
+        ("pass a tuple of arrays .* or a TaskArgs", row),
     ):
         with pytest.raises(UsageError, match=message):
             worker.replay(captured, args)
