@@ -201,8 +201,10 @@ class Runs:
         try:
             if error is None:
                 self.end()
-            elif self.is_running:  # otherwise another thread has ended the run
-                self.abandon(error)
+            else:
+                bad_policy = self.abandon(error)
+                if bad_policy is not None and isinstance(error, AbortedError):
+                    raise bad_policy from error  # it is why the run was ended
         except BaseException as failure:
             error = failure
             raise
@@ -247,18 +249,21 @@ class Runs:
         if failed or poisoned:
             raise self._errors.run(failed, poisoned)
 
-    def abandon(self, reason: BaseException) -> None:
-        """End a run whose graph function raised ``reason``.
+    def abandon(self, reason: BaseException) -> UsageError | None:
+        """End a run whose graph function raised ``reason``; return the error of the policy.
 
         Tasks that have not begun do not run. This method waits for the others. After an
         interrupt, children that still run tasks are killed after a short time. If the Worker was
         closed meanwhile, the run has ended already.
         """
+        if not self.is_running:  # another thread has ended the run
+            return None if self._placement is None else self._placement.end()
         text = f"the graph function of the run raised {type(reason).__name__}"
         with contextlib.suppress(WorkerClosedError):
             failure = Failure.of(AbortedError(text))
             self._driver.cancel(self._driver.add_cause(failure.pack()))
-            self._wait(is_interrupted=not isinstance(reason, Exception))
+            return self._wait(is_interrupted=not isinstance(reason, Exception))
+        return None
 
     def _wait(self, *, is_interrupted: bool) -> UsageError | None:
         """Wait for the end of the run; return the error of the placement policy."""
