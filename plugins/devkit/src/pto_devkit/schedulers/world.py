@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pto_devkit.abi import Tag
@@ -317,7 +318,7 @@ class SchedulerWorld:
         self.handle(Dispatch())
         self._mishap()
         has_changed = any(self.answers[before:]) or len(self.answers) > before + 1
-        moves = []
+        moves: list[tuple[Callable[[int], None], int]] = []
         for number, child in enumerate(self.children):
             if child.is_alive:
                 if child.reported < len(child.outcomes):
