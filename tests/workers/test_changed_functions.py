@@ -290,8 +290,11 @@ def test_a_function_that_did_not_change_is_not_sent_again(make, cell: Cell) -> N
     )
     with worker.session() as s:
         assert [s.submit(main.count).result() for _ in range(3)] == [1, 2, 3]
+    registered = worker._node.registry.current(main.count)
+    assert registered is not None
     with worker.session() as s:
         assert s.submit(main.count).result() == 4
+    assert worker._node.registry.current(main.count) is registered
 
 
 def test_a_change_behind_an_object_that_raises_is_sent(make, cell: Cell) -> None:

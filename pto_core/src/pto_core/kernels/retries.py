@@ -1,4 +1,4 @@
-"""How a task may run again: how often, after which exceptions, and after which waits."""
+"""The rule by which a failed task runs again: how often, after which exceptions and waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER_AGAIN_MS = 2**32 - 1  # kNeverAgain in progress_table.hpp
 
 @dataclass(frozen=True)
 class Retries:
-    """How a task may run again: ``@task(retries=Retries(3, on=OSError, backoff_s=0.1))``.
+    """The rule by which a task runs again: ``@task(retries=Retries(3, on=OSError, backoff_s=1))``.
 
     ``count``: how often it may run again. ``on``: an exception class, or several in a tuple; the
     task does not run again after any other exception. By default, it runs again after each

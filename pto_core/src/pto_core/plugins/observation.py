@@ -1,4 +1,4 @@
-"""What ``pto graph``, ``check``, ``why`` and ``trace`` observe while they run a Python program."""
+"""The record of a Python program that ``pto graph``, ``check``, ``why`` or ``trace`` runs."""
 
 from __future__ import annotations
 

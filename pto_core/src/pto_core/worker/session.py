@@ -403,8 +403,8 @@ class Session(RunScope):
     ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned, list[Any]]:
         """Return the arguments of a submit, what its handle needs, and what must be kept.
 
-        Handles of tasks without a result in its values are added to ``producers``: it waits for
-        them.
+        Handles in ``values`` whose tasks have no result are added to ``producers``, for which the
+        new task must wait.
         """
         if isinstance(target, Task):
             if self._is_capture:

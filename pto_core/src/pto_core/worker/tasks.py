@@ -158,7 +158,7 @@ class Task(Generic[Parameters, Value, Outcome]):
     """
 
     is_of_worker = True
-    """A chip refuses this object with a message of its own."""
+    """``device.run`` and ChipCallable read this, to explain that a Worker runs the task."""
 
     if TYPE_CHECKING:
 
