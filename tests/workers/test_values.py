@@ -648,6 +648,7 @@ def test_map_raises_the_error_of_the_first_call_that_fails(worker) -> None:
 
 SCRIPT = """
 import enum
+import pickle
 from dataclasses import dataclass
 
 from pto_core import Worker, task
@@ -668,10 +669,17 @@ def same(mode, point):
     return mode, point
 
 
+@task
+def call(function, *args):
+    return function(*args)
+
+
 if __name__ == "__main__":
     with Worker(3, num_sub_workers=1, start_method=METHOD) as worker, worker.session() as s:
         mode, point = s.submit(same, Mode.FAST, Point(3)).result()
-        print(mode is Mode.FAST, point == Point(3))
+        called = s.submit(call, same, Mode.FAST, Point(3)).result()
+        print(mode is Mode.FAST, point == Point(3), called == (mode, point))
+        print(pickle.loads(pickle.dumps(same)) is same)
 """
 
 
@@ -682,7 +690,7 @@ def test_classes_of_a_script_are_the_same_in_its_children(tmp_path, method: str)
     done = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
     )
-    assert (done.stdout, done.stderr) == ("True True\n", "")
+    assert (done.stdout, done.stderr) == ("True True True\nTrue\n", "")
 
 
 def test_values_of_groups(worker) -> None:

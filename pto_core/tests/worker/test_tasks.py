@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -106,6 +109,20 @@ def test_a_task_without_arguments_is_called_without() -> None:
 def test_a_task_can_be_called_here() -> None:
     assert nothing() is None
     assert (numbers.retries, numbers.name, nothing.name) == (2, "numbers", "nothing")
+
+
+def test_a_task_is_pickled_by_name_and_by_cloudpickle_by_code() -> None:
+    assert pickle.loads(pickle.dumps(numbers)) is numbers
+    assert copy.deepcopy(numbers) is numbers
+
+    @task(retries=3)
+    def factorial(x):
+        return x * factorial(x - 1) if x else 1
+
+    with pytest.raises((AttributeError, pickle.PicklingError), match="local object"):
+        pickle.dumps(factorial)
+    other = cloudpickle.loads(cloudpickle.dumps(factorial))
+    assert (other(4), other.retries, other is factorial) == (24, 3, False)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import Outcome, Parameters, SubmitOptions, Value
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.retries import block_of, counted_attempt
+from pto_core.worker.serialisation import import_path
 from pto_core.worker.values import (
     Content,
     Received,
@@ -198,6 +200,13 @@ class Task(Generic[Parameters, Value, Outcome]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle by name, as a function does; cloudpickle pickles by code."""
+        is_by_code = "cloudpickle" in sys._getframe(1).f_globals.get("__name__", "")
+        if is_by_code or import_path(self) is None:
+            return super().__reduce_ex__(protocol)
+        return self.name
 
     def arguments(
         self,
