@@ -1,21 +1,24 @@
-"""Figures of graphs that a Python orchestration builds."""
+"""Figures of graphs that a Python orchestration builds, and of kernels in Python."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.effort import Effort
-from benchmarks.figure import Figure
+from benchmarks.figure import Figure, interleaved, wall_s
 from benchmarks.graphs import SOURCES
 from benchmarks.native import Binaries
-from pto_core import open_device
-from pto_core.chip import CoreCallable, KernelSource
+from pto_core import In, Out, kernel, open_device
+from pto_core.chip import CoreCallable, Device, KernelSource
+from pto_core.errors import UsageError
 
 TASKS = 50_000
+KERNELS, ELEMENTS = 16, 1000
 
 
 class _Loops:
@@ -51,14 +54,20 @@ def _add_edges(add_successor: Any, tasks: Iterable[int]) -> None:
 
 
 def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
+    """Measure the calls of an orchestration, and kernels in Python."""
+    yield from _calls(binaries, effort)
+    yield from _kernels(effort)
+
+
+def _calls(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
     """Measure ``add_task`` with three array arguments and ``add_successor``."""
-    kernel = CoreCallable(KernelSource(SOURCES / "empty.cpp"), "aiv")
+    empty = CoreCallable(KernelSource(SOURCES / "empty.cpp"), "aiv")
     tasks, loops, empty_call = range(effort.size(TASKS)), _Loops(), binaries.empty_call
 
     def graph(rt: Any, a: Any, b: Any, out: Any) -> None:
         loops.time("nothing", _nothing, tasks)
-        loops.time("task", _add_tasks, rt.add_task, tasks, kernel, a, b, out)
-        loops.time("task floor", _add_tasks, empty_call, tasks, kernel, a, b, out)
+        loops.time("task", _add_tasks, rt.add_task, tasks, empty, a, b, out)
+        loops.time("task floor", _add_tasks, empty_call, tasks, empty, a, b, out)
         loops.time("edge", _add_edges, rt.add_successor, tasks[:-1])
         loops.time("edge floor", _add_edges, empty_call, tasks[:-1])
 
@@ -79,3 +88,46 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
             peer=loops.us(f"{key} floor", len(tasks)),
             note="without the overhead of the loop",
         )
+
+
+def _iterated(x: In, out: Out) -> None:
+    for i in range(len(x)):
+        value = x[i]
+        for _ in range(100):
+            value = value * 0.5 + 1.0
+        out[i] = value
+
+
+def _kernels(effort: Effort) -> Iterator[Figure]:
+    """Measure kernels that numba compiles beside the same ones in Python, and on one thread."""
+    name = f"{KERNELS} kernels that numba compiles"
+    peers = ("the same in Python", "the same on one host thread")
+    try:
+        compiled = kernel(core="aiv", jit="numba")(_iterated)
+    except UsageError as error:
+        for peer in peers:
+            yield Figure(f"{name}, beside {peer}", "ms", peer_name=peer, not_measured=str(error))
+        return
+    plain = kernel(core="aiv")(_iterated)
+    x = np.ones((KERNELS, effort.size(ELEMENTS)))
+    with (
+        open_device("a2a3sim", runtime="pto2") as cores,
+        open_device("a2a3sim", runtime="pto2", settings={"sim.workers": 1}) as thread,
+    ):
+        ways = {
+            name: (cores, compiled),
+            peers[0]: (cores, plain),
+            peers[1]: (thread, compiled),
+        }
+        measures = {way: partial(_run_ms, *used, x) for way, used in ways.items()}
+        taken = interleaved(measures, effort.repeats)
+    for peer in peers:
+        yield Figure(f"{name}, beside {peer}", "ms", taken[name], peer_name=peer, peer=taken[peer])
+
+
+def _run_ms(device: Device, used: CoreCallable[...], x: Any) -> float:
+    def graph(rt: Any, x: In, out: Out) -> None:
+        for row in range(KERNELS):
+            rt.submit(used, x[row], out[row])
+
+    return wall_s(lambda: device.run(graph, x, np.empty_like(x))) * 1e3

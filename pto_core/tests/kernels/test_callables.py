@@ -37,6 +37,14 @@ def test_a_kernel_is_still_a_function() -> None:
     assert (add.name, add.core_type) == ("add", CoreType.AIV)
 
 
+def test_a_compiled_kernel_needs_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(UsageError, match="install it with `pip install numba`"):
+        kernel(core="aiv", jit="numba")(lambda x: None)
+    with pytest.raises(UsageError, match="jit is 'cython'; pass 'numba' or None"):
+        kernel(core="aiv", jit="cython")
+
+
 def test_a_cpp_kernel_is_not_a_function(tmp_path: Path) -> None:
     path = tmp_path / "relu.cpp"
     made = CoreCallable(KernelSource(path), "aic")

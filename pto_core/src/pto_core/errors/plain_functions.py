@@ -26,7 +26,7 @@ def require_plain(kind: str, function: Any) -> None:
     Calls are followed through :class:`functools.partial` and ``__call__``. For a function whose
     kind only its result shows, call :func:`require_executed` with the result.
     """
-    called = function
+    called = source_of(function)
     while isinstance(called, functools.partial | staticmethod):
         called = called.func if isinstance(called, functools.partial) else called.__func__
     name = _name(called)
@@ -68,6 +68,11 @@ def refuse_copy(kind: str, function: Any) -> None:
         "subprocess or multiprocessing",
         name=kind,
     )
+
+
+def source_of(function: Any) -> Any:
+    """Return the Python function that numba compiles; any other object itself."""
+    return getattr(function, "py_func", function)
 
 
 def _name(function: Any) -> Any:

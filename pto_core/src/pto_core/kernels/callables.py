@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, MappingProxyType
-from typing import Any, Generic, overload
+from typing import Any, Generic, Literal, overload
 from weakref import ref
 
 from pto_core._native import integer
 from pto_core.errors import UsageError
-from pto_core.errors.plain_functions import require_plain
+from pto_core.errors.plain_functions import require_plain, source_of
 from pto_core.errors.values import as_path, check_name, listed, shown
 from pto_core.kernels.direction import (
     CoreType,
@@ -64,6 +65,7 @@ def function_digest(function: Callable[..., Any]) -> bytes:
     registration number is hashed too. So two closures of the same code have different digests, in
     this process and in its forks.
     """
+    function, kind = source_of(function), type(function).__name__
     code = getattr(function, "__code__", None)
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     defaults = getattr(function, "__defaults__", None) or ()
@@ -74,7 +76,7 @@ def function_digest(function: Callable[..., Any]) -> bytes:
         and all(isinstance(value, _PLAIN) for value in defaults)
     )
     state = repr(defaults) if is_plain else f"registration {_registration(function)}"
-    return digest_of("function", name, state, code_digest(code) if code else b"")
+    return digest_of(kind, name, state, code_digest(code) if code else b"")
 
 
 def _registration(function: Callable[..., Any]) -> int:
@@ -201,7 +203,7 @@ class CoreCallable(Generic[Parameters]):
         check_name(name)
         self.name = name or _name_of(self.binary)
         if self.function is not None:
-            functools.update_wrapper(self, self.function)
+            functools.update_wrapper(self, self.function, updated=())
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -241,16 +243,20 @@ class KernelDecorator:
     core: str | CoreType
     signature: Iterable[SignatureEntry] | None
     name: str | None
+    jit: Literal["numba"] | None
 
     def __call__(self, function: Callable[Parameters, None]) -> CoreCallable[Parameters]:
         """Return the kernel; raises UsageError."""
-        return CoreCallable(function, self.core, self.signature, self.name)
+        compiled = function if self.jit is None else _compiled(function)
+        return CoreCallable(compiled, self.core, self.signature, self.name)
 
 
 def kernel(
     core: str | CoreType,
     signature: Iterable[SignatureEntry] | None = None,
     name: str | None = None,
+    *,
+    jit: Literal["numba"] | None = None,
 ) -> KernelDecorator:
     """Convert a Python function to a kernel for ``core`` (``"aic"`` or ``"aiv"``).
 
@@ -259,10 +265,29 @@ def kernel(
         @kernel(core="aiv")
         def add(a, b, out):
             out[:] = a + b
+
+    ``jit="numba"`` compiles the function with ``numba.njit(nogil=True)`` at its first call, so that
+    simulated cores run it at the same time. Such a kernel cannot be interrupted.
     """
     if callable(core):
         raise UsageError("@kernel needs the type of core, as in @kernel(core='aiv')", name="core")
-    return KernelDecorator(core, signature, name)
+    if jit not in (None, "numba"):
+        raise UsageError(f"jit is {shown(jit)}; pass 'numba' or None", name="jit", value=jit)
+    return KernelDecorator(core, signature, name, jit)
+
+
+def _compiled(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    try:
+        numba = importlib.import_module("numba")
+    except ImportError as error:
+        raise UsageError(
+            f"@kernel(jit='numba') needs numba, which cannot be imported: {error}; install it "
+            "with `pip install numba`, or remove jit='numba'",
+            name="jit",
+        ) from error
+    require_plain("kernel", function)
+    compiled: Callable[Parameters, None] = numba.njit(nogil=True)(function)
+    return compiled
 
 
 def content_digest(binary: KernelSource | Path | Callable[..., Any]) -> bytes:

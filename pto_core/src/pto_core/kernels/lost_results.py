@@ -25,22 +25,34 @@ from typing import Any
 import numpy as np
 
 from pto_core.errors import UsageError
-from pto_core.errors.plain_functions import require_executed
+from pto_core.errors.plain_functions import require_executed, source_of
 from pto_core.kernels.direction import WRITTEN, TaskSignature
 
 
 def checked(function: Callable[..., Any], signature: TaskSignature) -> Callable[..., Any]:
-    """Return ``function``, or a wrapper if it assigns to the names of written parameters."""
-    if not isinstance(function, FunctionType):
+    """Return ``function``, or a wrapper if it assigns to the names of written parameters.
+
+    Raises UsageError for such a function of numba, whose variables cannot be read.
+    """
+    source = source_of(function)
+    if not isinstance(source, FunctionType):
         return function
-    code = function.__code__
+    code = source.__code__
     assigned = set(_assigned_names(code))
     written = [
         (position, name)
         for position, name in enumerate(code.co_varnames[: code.co_argcount])
         if name in assigned and _is_written(signature, position)
     ]
-    return _AssignmentCheck(function, tuple(written)) if written else function
+    if written and source is not function:
+        name = written[0][1]
+        raise UsageError(
+            f"{source.__qualname__} is compiled and assigns to its parameter {name}, but its "
+            f"caller receives only what is written into the array; write {name}[:] = ... instead "
+            f"of {name} = ..., or use another name",
+            name=name,
+        )
+    return _AssignmentCheck(source, tuple(written)) if written else function
 
 
 def refuse_returned(kind: str, name: str, value: object) -> None:

@@ -184,7 +184,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         self.shadowed = _parameter_names(function) & SubmitOptions.__annotations__.keys()
         # by number of arguments
         self._directions: dict[int, list[tuple[str, Direction, int]]] = {}
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self.name = str(getattr(function, "__qualname__", function))
 
     @property
