@@ -254,7 +254,7 @@ def test_the_parameters_tell_a_program_from_a_graph_function(make: Any) -> None:
     refused = (
         ((np.zeros(4),), r"args\[0\] is an array of this process only.* worker.array\(x\)"),
         ((3,), r"args\[0\] is 3, which is no array; pass a tuple of arrays of the Worker"),
-        ((worker.shared_array((4, 4)).T,), r"args\[0\]: the tensor is not C-contiguous"),
+        ((worker.shared_array((4, 4)).T,), r"args\[0\] is not C-contiguous"),
         (x, r"args is array.*; pass a tuple of arrays of the Worker .* args=\(x,\)"),
     )
     for wrong, text in refused:

@@ -599,6 +599,37 @@ def test_wrong_arguments_are_refused(worker) -> None:
             assert message in str(caught.value)
 
 
+def test_errors_name_the_argument_and_not_its_address(make) -> None:
+    worker, other = make(num_sub_workers=1), make(num_sub_workers=1)
+    worker.init()
+    x, out, foreign = worker.shared_array(3), worker.shared_array(3), other.shared_array(3)
+    read_only = worker.shared_array(3)
+    read_only.flags.writeable = False
+    with worker.session() as s:
+        ended = s.empty(3)
+    wrong: list[tuple[Any, str]] = [
+        (lambda s: s.submit(add, foreign, out), "x of task function add is in shared memory"),
+        (lambda s: s.submit(add, x, out=foreign), "out of task function add is in shared memory"),
+        (lambda s: s.submit_group(add, [[x, out], [foreign, x]]), "x of task function add is in"),
+        (lambda s: s.submit(add, ended, out), "x of task function add was made in a scope"),
+        (lambda s: s.submit(add, x, read_only), "out of task function add is a read-only array"),
+        (lambda s: s.submit(add, [1], out), r"x of task function add is \[1\] of type list"),
+        (lambda s: s.submit(add, x), r"add takes 2 arguments \(x, out\), got 1"),
+        (lambda s: s.submit(add, x, out=out, wrker=1), "options of submit are worker, hint"),
+        (lambda s: s.submit(add, x, out=out, wrker=1), r"it is add\(x: In, out: InOut\)"),
+    ]
+    with worker.session() as s:
+        for submit, message in wrong:
+            with pytest.raises(UsageError, match=message) as caught:
+                submit(s)
+            assert "0x" not in str(caught.value)
+        text = s.submit(echo, "text")
+        error = s.submit(add, text, out).exception()
+        assert "x of task function add must be an array" in str(error)
+        error = s.submit(scaled, text, 2).exception()
+        assert "x of task function scaled is (('text',), {}) of type tuple" in str(error)
+
+
 def test_a_handle_of_another_worker_is_refused(make) -> None:
     one, other = make(num_sub_workers=1), make(num_sub_workers=1)
     with one.session() as s:

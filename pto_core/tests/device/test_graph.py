@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pto_core
 from pto_core import ChipCallable, Device, kernel
 from pto_core.device import Graph
 from pto_core.errors import CapacityError, CycleError, PtoError, UnsupportedError, UsageError
@@ -109,6 +110,7 @@ def test_children_are_reached_by_id_and_by_object(device: Device) -> None:
     [
         (lambda rt: rt.add_task(len, ()), "is not a kernel; decorate it with @kernel"),
         (lambda rt: rt.add_task("add", ()), "is not a kernel"),
+        (lambda rt: rt.add_task(pto_core.task(len), ()), "in the place of @task"),
         (lambda rt: rt.add_task(7, ()), "no kernel has func_id 7"),
         (lambda rt: rt.add_task(-1, ()), "no kernel has func_id -1"),
         (lambda rt: rt.add_task(2**70, ()), "no kernel has func_id"),

@@ -65,9 +65,12 @@ class Programs:
         """Build and load one kernel at its first use by a Python orchestration."""
         if not isinstance(kernel, CoreCallable):
             hint = "decorate it with @kernel(core='aiv')" if callable(kernel) else "pass a @kernel"
+            why = "is not a kernel"
+            if getattr(kernel, "is_of_worker", False):
+                why += " but a @task, which runs in a process of a Worker"
+                hint = "write @kernel(core='aiv') in the place of @task"
             raise UsageError(
-                f"{shown(kernel)} is not a kernel; {hint}, or pass the func_id of a kernel in "
-                "the chip",
+                f"{shown(kernel)} {why}; {hint}, or pass the func_id of a kernel in the chip",
                 name="kernel",
                 value=kernel,
             )

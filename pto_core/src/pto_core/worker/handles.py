@@ -108,7 +108,10 @@ def identity(
         return _imported(target, object_at(target))
     if isinstance(target, CoreCallable) or not callable(target):
         is_kernel = isinstance(target, CoreCallable)
-        kernel = ": it is a kernel, which runs on a core of a chip; submit it in device.run()"
+        kernel = (
+            ": it is a kernel, which runs on a core of a chip; submit it in device.run(), or write "
+            "@task in the place of @kernel for a process of the Worker"
+        )
         raise UsageError(
             f"{shown(target)} cannot be registered{kernel if is_kernel else ''}; pass a function, "
             "its import path 'module:qualname', or a ChipCallable",

@@ -29,7 +29,7 @@ from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
 from pto_core.worker.progress import Follower, Listener, default_listener, html_table
-from pto_core.worker.tasks import ChipTask, GraphTask, Task, task as as_task
+from pto_core.worker.tasks import ChipTask, GraphTask, Task, of_argument, task as as_task
 from pto_core.worker.values import Returned, ValueMemory, of_group
 
 if TYPE_CHECKING:
@@ -334,10 +334,13 @@ class Session(RunScope):
         blob, outputs, views = self._given(target, args, policy, producers, keywords)
         if producers:
             options["after"] = [*after, *filter(_is_pending, producers)]
-        if isinstance(target, Task):
-            submitted = orch.submit_sub(handle, blob, **options)
-        else:
-            submitted = orch.submit_next_level(handle, blob, config, **options)
+        try:
+            if isinstance(target, Task):
+                submitted = orch.submit_sub(handle, blob, **options)
+            else:
+                submitted = orch.submit_next_level(handle, blob, config, **options)
+        except UsageError as error:
+            raise of_argument(error, target, [args], keywords) from None
         if self._log is not None:
             named = [one.task_slot for one in (*after, *producers)]
             self._log.add_task(submitted.task_slot, handle.name, [blob], named)
@@ -381,10 +384,13 @@ class Session(RunScope):
         if producers:
             options["after"] = [*after, *filter(_is_pending, producers)]
         blobs = [blob or TaskArgs() for blob, _, _ in made]
-        if isinstance(target, Task):
-            submitted = orch.submit_sub_group(handle, blobs, **options)
-        else:
-            submitted = orch.submit_next_level_group(handle, blobs, config, **options)
+        try:
+            if isinstance(target, Task):
+                submitted = orch.submit_sub_group(handle, blobs, **options)
+            else:
+                submitted = orch.submit_next_level_group(handle, blobs, config, **options)
+        except UsageError as error:
+            raise of_argument(error, target, given, {}) from None
         if self._log is not None:
             named = [one.task_slot for one in (*after, *producers)]
             self._log.add_task(submitted.task_slot, handle.name, blobs, named)
@@ -478,8 +484,9 @@ class Session(RunScope):
         if self._node.nested:
             return handle, GraphTask(name_of(target)), None
         raise UsageError(
-            f"{shown(task)} has no @task, so a session does not know how it uses its arguments; "
-            "put @task before its function, or pass task(function)",
+            f"{getattr(task, '__qualname__', None) or shown(task)} has no @task, so a session does "
+            "not know how it uses its arguments; put @task before its function, or pass "
+            "task(function)",
             name="task",
             value=task,
         )

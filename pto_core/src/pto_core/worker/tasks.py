@@ -5,9 +5,10 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
@@ -27,7 +28,7 @@ from pto_core.errors.plain_functions import require_executed, require_plain
 from pto_core.errors.values import shown
 from pto_core.kernels import ChipCallable
 from pto_core.kernels.data_type import DataType
-from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
+from pto_core.kernels.direction import WRITTEN, Direction, In, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked
 from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import Outcome, Parameters, SubmitOptions, Value
@@ -94,13 +95,66 @@ def add_array(args: TaskArgs, value: Any, tag: TensorArgType, where: str) -> Non
     try:
         args.add_tensor(value, tag)
     except UsageError as error:
-        is_part = isinstance(value, np.ndarray) and value.base is not None
-        advice = ""
-        if is_part and not value.flags.c_contiguous:
-            advice = "; or pass the array of which it is a part, and take the part in the function"
-        raise UsageError(
-            f"{where}: {error}{advice}", name=where, value=type(value).__name__
-        ) from None
+        text = f"{where}: {error}".replace(": the tensor ", " ", 1)
+        is_array = isinstance(value, np.ndarray)
+        if is_array and not value.flags.c_contiguous and value.base is not None:
+            text += "; or pass the array of which it is a part, and take the part in the function"
+        elif is_array and "read-only" in text:
+            text = (
+                f"{where} is a read-only array, and the task writes it; pass a writable array, or "
+                "declare that the task only reads it"
+            )
+        raise UsageError(text, name=where, value=type(value).__name__) from None
+
+
+_ADDRESS = re.compile(
+    r"(?:tensor \d+ at address|the \d+ bytes at) (0x[0-9a-f]+)(?:, \d+ bytes, ([^;]+))?"
+)
+
+
+def of_argument(
+    error: UsageError,
+    target: Task[..., Any] | ChipTask | GraphTask,
+    members: Sequence[Sequence[Any]],
+    keywords: Mapping[str, Any],
+) -> UsageError:
+    """Return an error of a submit that names an argument in the place of an address.
+
+    ``members``: the arguments of each member of the group, or of the only task.
+    """
+    found = _ADDRESS.match(str(error))
+    for values in members if found is not None else ():
+        assert found is not None
+        for where, value in _named(target, values, keywords):
+            if _address_of(value) != int(found[1], 16):
+                continue
+            fault = found[2] or "was made in a scope or session that has ended"
+            return UsageError(
+                f"{where} {fault}; pass an array that worker.shared_array(shape, dtype) of this "
+                "Worker returned, or s.empty(shape, dtype) in this scope",
+                name=where,
+                value=value,
+            )
+    return error
+
+
+def _named(
+    target: Task[..., Any] | ChipTask | GraphTask,
+    values: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> Iterable[tuple[str, Any]]:
+    """Return a text for each argument, and the argument."""
+    if isinstance(target, Task):
+        values = target.bound(values, keywords)[0]
+        return zip((where for where, *_ in target.listed(len(values))), values, strict=True)
+    return ((f"argument {i} of {target.name}", value) for i, value in enumerate(values))
+
+
+def _address_of(value: Any) -> int | None:
+    try:
+        return ContinuousTensor.from_array(value).address
+    except UsageError:
+        return None
 
 
 def _declared(chip: ChipCallable, values: Sequence[Any]) -> list[tuple[Any, Direction, int]]:
@@ -224,8 +278,8 @@ class Task(Generic[Parameters, Value, Outcome]):
         """
         passed: dict[str, Any] = {}
         if keywords:
-            values, passed = self._bound(values, keywords)
-        directions = self._directions.get(len(values)) or self._listed(len(values))
+            values, passed = self.bound(values, keywords)
+        directions = self._directions.get(len(values)) or self.listed(len(values))
         args, written, layout, scalars = TaskArgs(), [], [], []
         places, views = list[int](), list[Any]()  # places: of arguments that travel as values
         for place, value in enumerate(values):
@@ -315,7 +369,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         layout.append(_RETRIES)
         return [view]
 
-    def _bound(
+    def bound(
         self, values: Sequence[Any], keywords: Mapping[str, Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the arguments by position, and those that the function takes by keyword only."""
@@ -323,8 +377,12 @@ class Task(Generic[Parameters, Value, Outcome]):
         try:
             bound = signature.bind(*values, **keywords)
         except TypeError as error:
+            text = str(signature).replace(f"{In.__module__}.", "")
+            text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # annotations that are texts
             raise UsageError(
-                f"task function {self.name}: {error}; it is {self.name}{signature}", name=self.name
+                f"task function {self.name}: {error}; it is {self.name}{text}, and the options of "
+                f"submit are {', '.join(SubmitOptions.__annotations__)}",
+                name=self.name,
             ) from None
         by_position = [name for name, *_ in self.signature.parameters]
         last = max((i for i, name in enumerate(by_position) if name in bound.arguments), default=-1)
@@ -411,13 +469,21 @@ class Task(Generic[Parameters, Value, Outcome]):
         listed = self.signature.parameters
         for place, value in zip(places, given, strict=True):
             name, direction, code = listed[place] if place < len(listed) else ("", -1, -1)
-            if direction == Direction.SCALAR and code >= 0:  # the result of another task
-                value = declared_number(value, code, f"argument {name} of {self.name}")[1]
+            where = f"argument {name} of task function {self.name}"
+            if direction == Direction.SCALAR:  # the result of another task
+                value = declared_number(value, code, where)[1]
+            elif direction in TAGS and type(value) in _OBJECTS:
+                raise UsageError(
+                    f"{where} must be an array, and the task whose handle was passed returned "
+                    f"{shown(value)}; return an array from that task, or remove the annotation",
+                    name=name,
+                    value=value,
+                )
             values.insert(place, value)
         passed: dict[str, Any] = keywords
         return passed
 
-    def _listed(self, count: int) -> list[tuple[str, Direction, int]]:
+    def listed(self, count: int) -> list[tuple[str, Direction, int]]:
         """Return text, direction and declared type of each of ``count`` arguments."""
         listed, required, takes_more, rest = self.signature
         if not required <= count <= (count if takes_more else len(listed)):
