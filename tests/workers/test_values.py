@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pto_core import In, InOut, Out, Scalar, TaskArgs, Worker, task
+from pto_core import In, InOut, Out, Scalar, TaskArgs, Worker, f32, i64, task
 from pto_core.errors import (
     CapacityError,
     ChildDiedError,
@@ -762,6 +762,19 @@ def test_threads_submit_values_at_once(worker) -> None:
 def test_a_declared_number_may_be_a_handle(worker) -> None:
     with worker.session() as s:
         assert s.submit(scaled, s.submit(total, 4), 2).result() == 8
+
+
+@task
+def declared(x: f32, times: i64, *, most: float = 100) -> tuple[float, int, float]:
+    return x, times, most
+
+
+def test_short_names_declare_numbers_and_options_are_separate(worker) -> None:
+    with worker.session() as s:
+        handle = s.options(worker=0, timeout_s=20).submit(declared, 0.1, 2, most=3)
+        assert handle.result() == (float(np.float32(0.1)), 2, 3)
+        with pytest.raises(UsageError, match="times of task function declared is"):
+            s.submit(declared, 1, 1.5)
 
 
 @task

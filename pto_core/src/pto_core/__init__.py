@@ -63,6 +63,10 @@ if TYPE_CHECKING:
         Out as Out,
         OutExisting as OutExisting,
         Scalar as Scalar,
+        f32 as f32,
+        f64 as f64,
+        i32 as i32,
+        i64 as i64,
         kernel as kernel,
     )
     from pto_core.kernels.retries import (
@@ -163,6 +167,10 @@ _PARTS = {
         "Out",
         "OutExisting",
         "Scalar",
+        "f32",
+        "f64",
+        "i32",
+        "i64",
         "kernel",
     ),
     "kernels.retries": ("Retries",),

@@ -23,5 +23,9 @@ from pto_core.kernels import (
     Out as Out,
     OutExisting as OutExisting,
     Scalar as Scalar,
+    f32 as f32,
+    f64 as f64,
+    i32 as i32,
+    i64 as i64,
     kernel as kernel,
 )

@@ -19,6 +19,8 @@ from pto_core import (
     Session,
     Worker,
     attempt,
+    f32,
+    i64,
     kernel,
     open_device,
     task,
@@ -70,6 +72,17 @@ def typed(
 
 
 @task
+def power_of(x: In, exponent: f32, times: i64, out: Out) -> None:
+    out[:] = x**exponent * times
+    reveal_type(exponent)  # float
+
+
+@kernel(core="aiv", jit="numba")
+def shift(x: In, by: f32, out: Out) -> None:
+    out[:] = x + by
+
+
+@task
 def nothing() -> None:
     pass
 
@@ -113,6 +126,7 @@ def on_chip(rt: Graph, x: In, y: In, out: Out, times: Scalar) -> None:
     first = rt.submit(add, x, y[:4], part)
     reveal_type(first)  # int
     rt.submit(power, part, 3, out, after=first)
+    rt.submit(shift, part, 0.5, out)
     rt.submit(power, part, ctypes.c_int64(3), out, after=[first])
     rt.submit(native, Direction.IN(part), out, times)
     with rt.scope(), rt.cluster() as cluster:
@@ -153,6 +167,9 @@ def main() -> None:
             s.submit(nothing)
             s.submit(words, "a b")
             s.submit(words, "a b", least=2)
+            slow = s.options(timeout_s=3, worker=0)
+            reveal_type(slow.submit(words, "a b", least=2))  # TaskHandle[dict[str, int]]
+            s.submit(power_of, x, 0.5, 2, x, timeout_s=3)
             s.submit(length, s.submit(length, "a", retries=2), worker=1)
             s.submit(fetch, "a", retries=Retries(1, on=OSError))
             reveal_type(worker.map(len, ["a"], chunksize=3))  # list[int]

@@ -15,6 +15,7 @@ from pto_core import (
     Retries,
     Scalar,
     Worker,
+    f32,
     kernel,
     task,
 )
@@ -45,6 +46,11 @@ def plain(x: In, out: Out) -> None:
 @task
 def words(text: str, *, least: int = 1) -> dict[str, int]:
     return dict.fromkeys(text.split(), least)
+
+
+@task
+def tuned(x: In, factor: f32) -> None:
+    factor.upper()  # refused
 
 
 task(retries="two")  # refused
@@ -86,6 +92,9 @@ def main() -> None:
             s.submit(step, x, 1, 2, 3)  # refused
             s.submit(plain, x, x)  # refused
             s.submit(add, x, x, x)  # refused
+            s.submit(tuned, x, "half")  # refused
+            s.options(timeout=3)  # refused
+            s.options(timeout_s=3).submit(words, "a", most=2)  # refused
             handle.resutl()  # refused
             handle.result("soon")  # refused
             handle.exception().location  # refused

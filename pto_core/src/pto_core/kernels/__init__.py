@@ -1,6 +1,17 @@
 """Kernels, orchestrations, their signatures, and the configuration of a run."""
 
-from pto_core.kernels.annotations import In, InOut, NoDep, Out, OutExisting, Scalar
+from pto_core.kernels.annotations import (
+    In,
+    InOut,
+    NoDep,
+    Out,
+    OutExisting,
+    Scalar,
+    f32,
+    f64,
+    i32,
+    i64,
+)
 from pto_core.kernels.call_config import CallConfig
 from pto_core.kernels.callables import (
     ChipCallable,
@@ -34,5 +45,9 @@ __all__ = [
     "Parameter",
     "Scalar",
     "TaskSignature",
+    "f32",
+    "f64",
+    "i32",
+    "i64",
     "kernel",
 ]

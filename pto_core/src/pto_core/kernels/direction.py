@@ -156,6 +156,9 @@ class Scalar(Parameter):
         return "Scalar" if self.dtype is None else f"Scalar({self.dtype.name.lower()!r})"
 
 
+f32, f64 = Scalar("float32"), Scalar("float64")
+i32, i64 = Scalar("int32"), Scalar("int64")
+
 _BY_WORD: dict[str, type[Parameter]] = {
     "in": In,
     "out": Out,
@@ -166,10 +169,14 @@ _BY_WORD: dict[str, type[Parameter]] = {
 }
 
 # The names of annotations that a module may import for type checkers only.
-_ANNOTATION_NAMES = {
+_ANNOTATION_NAMES: dict[str, Any] = {
     "Annotated": typing.Annotated,
     "Direction": Direction,
     **{kind.__name__: kind for kind in _BY_WORD.values()},
+    "f32": f32,
+    "f64": f64,
+    "i32": i32,
+    "i64": i64,
 }
 
 SignatureEntry = str | Parameter | type[Parameter] | Direction

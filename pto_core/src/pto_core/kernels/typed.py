@@ -3,8 +3,9 @@
 A submit has options in addition to the arguments of its function, and a ParamSpec cannot express
 that. Therefore the type of a submit has one overload for each number of arguments from 0 to 6, and
 one for a submit with keyword arguments and without options. The arguments of a function with more
-parameters are not checked. An argument must have the type of its parameter, or be a handle, or a
-tensor of a type other than NumPy array.
+parameters are not checked. Options together with keyword arguments need ``Session.options``. An
+argument must have the type of its parameter, or be a handle, or a tensor of a type other than NumPy
+array.
 """
 
 from __future__ import annotations

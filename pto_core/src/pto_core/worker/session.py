@@ -345,7 +345,16 @@ class Session(RunScope):
             named = [one.task_slot for one in (*after, *producers)]
             self._log.add_task(submitted.task_slot, handle.name, [blob], named)
         views = views if temporary is None else [*views, temporary, task]
-        return self._made(submitted, outputs, views)
+        submitted.outputs, submitted.is_captured = outputs, self._is_capture
+        return _kept(submitted, views, self._memory)
+
+    def options(self, **options: Unpack[SubmitOptions]) -> Submitter:
+        """Return an object whose ``submit`` has these options.
+
+        A type checker does not accept options together with keyword arguments of the function:
+        ``s.options(timeout_s=1).submit(count, text, least=2)`` states them separately.
+        """
+        return Submitter(self, options)
 
     def submit_group(
         self,
@@ -397,7 +406,8 @@ class Session(RunScope):
         outputs = of_group([outputs for _, outputs, _ in made])
         views = [view for _, _, views in made for view in views]
         views = views if temporary is None else [*views, temporary, task]
-        return self._made(submitted, outputs, views)
+        submitted.outputs, submitted.is_captured = outputs, self._is_capture
+        return _kept(submitted, views, self._memory)
 
     def _given(
         self,
@@ -423,17 +433,6 @@ class Session(RunScope):
                 name=next(iter(keywords)),
             )
         return *target.arguments(values), []
-
-    def _made(self, submitted: TaskHandle, outputs: Any, views: list[Any]) -> TaskHandle:
-        """Return the handle of a submit; keep what the task needs until it has ended.
-
-        The captured graph keeps the blocks of values of its tasks.
-        """
-        submitted.outputs = outputs
-        submitted.is_captured = self._is_capture
-        if views and self._memory is not None and not self._is_capture:
-            self._memory.keep(submitted, views)
-        return submitted
 
     def empty(
         self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"
@@ -490,6 +489,34 @@ class Session(RunScope):
             name="task",
             value=task,
         )
+
+
+def _kept(submitted: TaskHandle, views: list[Any], memory: ValueMemory | None) -> TaskHandle:
+    """Keep what a task needs until it has ended, and return its handle.
+
+    The captured graph keeps the blocks of values of its tasks.
+    """
+    if views and memory is not None and not submitted.is_captured:
+        memory.keep(submitted, views)
+    return submitted
+
+
+class Submitter:
+    """Submits tasks with the same options; created by :meth:`Session.options`."""
+
+    def __init__(self, session: Session, options: SubmitOptions) -> None:
+        self._submit = partial(session.submit, **options)
+
+    def submit(
+        self,
+        task: TypedTask[Parameters, Outcome],
+        /,
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> TaskHandle[Outcome]:
+        """Submit a task; see :meth:`Session.submit`."""
+        handle: TaskHandle[Outcome] = self._submit(task, *args, **kwargs)
+        return handle
 
 
 def _new_log(hazards: str, memory: ValueMemory | None) -> SessionLog | None:
