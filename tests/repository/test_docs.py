@@ -1,6 +1,7 @@
 """The code in the documentation works: Python blocks run, commands exist, links are valid.
 
-The Python blocks of a page run in order in one new interpreter, in an empty folder. A following
+The Python blocks of a page run in order in one new interpreter, in an empty folder. A page whose
+blocks use names of earlier blocks says so; on other pages, each block also runs alone. A following
 block that is fenced as ``text output`` must equal their output. TOML blocks are parsed; the command
 itself parses the arguments of ``pto`` commands. No other blocks are run here; the packaging tests
 build the plugin of docs/writing-a-plugin.md.
@@ -8,12 +9,14 @@ build the plugin of docs/writing-a-plugin.md.
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import re
 import runpy
 import shlex
 import subprocess
+import symtable
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -40,6 +43,7 @@ for words in json.loads(sys.argv[1]):
     if main(words) != 0:
         sys.exit(f"not understood: pto {' '.join(words)}")
 """
+ONE_PROGRAM = "The Python blocks of this page form one program, from top to bottom."
 CONTROL_WORDS = {
     "cd",
     "export",
@@ -94,6 +98,30 @@ def test_python_blocks_run_and_print_what_the_page_shows(page, tmp_path):
     assert result.returncode == 0, f"{name(page)}:\n{result.stderr}"
     if shown:
         assert result.stdout == shown
+
+
+def unbound_names(source: str) -> set[str]:
+    """Return the names that a program uses and does not define."""
+    pending = [symtable.symtable(source, "block", "exec")]
+    used, bound = set(), {*dir(builtins), "__name__", "__file__"}
+    while pending:
+        table = pending.pop()
+        pending += table.get_children()
+        for symbol in table.get_symbols():
+            if table.get_type() == "module" or symbol.is_global():
+                is_bound = symbol.is_assigned() or symbol.is_imported()
+                (bound if is_bound else used).add(symbol.get_name())
+    return used - bound
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_blocks_stand_alone_or_the_page_says_that_they_do_not(page):
+    unbound = {
+        block.line: names
+        for block in blocks(page)
+        if block.info == "python" and (names := unbound_names(block.text))
+    }
+    assert bool(unbound) == (ONE_PROGRAM in page.read_text()), unbound
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
