@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from typing import Any
 
 import pytest
@@ -54,6 +55,19 @@ def test_a_failure_arrives_with_its_traceback_and_its_exception() -> None:
     assert "raise exception" in arrived.traceback
     assert isinstance(arrived.exception, UsageError)
     assert arrived.exception.name == "x"
+
+
+def test_the_traceback_of_a_repeated_failure_is_its_own() -> None:
+    def fail(number: int) -> None:
+        if number > 2:
+            raise ValueError(number)
+        raise ValueError(number)
+
+    for number in (1, 2, 3, 4):
+        with pytest.raises(ValueError, match=str(number)) as found:
+            fail(number)
+        expected = "".join(traceback.format_exception(found.value))
+        assert Failure.of(found.value).traceback == expected
 
 
 @pytest.mark.parametrize(
