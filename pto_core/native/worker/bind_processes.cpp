@@ -28,21 +28,29 @@ auto as_os_error(Call call) {
   }
 }
 
-// An allocated range of a mapping. When the last reference is dropped, the range is zeroed and
-// `note` receives its offset and size. This class is native, because a signal handler could run
-// inside a Python destructor, which would drop the handler's exception.
+// An allocated range of a mapping. When the last reference is dropped, the range is zeroed, and
+// `note` receives its offset, its size, and False. With `may_keep`, if the mapping keeps no other
+// range, the range keeps its pages and its content, and `note` receives True. This class is native,
+// because a signal handler could run inside a Python destructor, which would drop the handler's
+// exception.
 class SharedBlock {
  public:
-  SharedBlock(nb::object mapping, uint64_t offset, uint64_t bytes, nb::object note)
-      : mapping_(std::move(mapping)), note_(std::move(note)), offset_(offset), bytes_(bytes) {}
+  SharedBlock(nb::object mapping, uint64_t offset, uint64_t bytes, nb::object note, bool may_keep)
+      : mapping_(std::move(mapping)),
+        note_(std::move(note)),
+        offset_(offset),
+        bytes_(bytes),
+        may_keep_(may_keep) {}
 
   ~SharedBlock() {
     auto* mapping = nb::inst_ptr<SharedMapping>(mapping_);
     if (!mapping->is_owner())
       return;  // in a forked process: leave the memory unchanged, because the parent still uses it
-    mapping->zero(offset_, bytes_);
+    const bool is_kept = may_keep_ && mapping->try_keep();
+    if (!is_kept) mapping->zero(offset_, bytes_);
     const nb::error_scope caller;
-    const nb::object place = nb::steal(Py_BuildValue("(KK)", offset_, bytes_));
+    const nb::object place =
+        nb::steal(Py_BuildValue("(KKO)", offset_, bytes_, is_kept ? Py_True : Py_False));
     const nb::object noted = nb::steal(PyObject_CallOneArg(note_.ptr(), place.ptr()));
     if (!noted.is_valid()) PyErr_Clear();
   }
@@ -62,6 +70,7 @@ class SharedBlock {
  private:
   nb::object mapping_, note_;
   uint64_t offset_, bytes_;
+  bool may_keep_;
 };
 
 void bind_block(nb::module_& module) {
@@ -69,10 +78,11 @@ void bind_block(nb::module_& module) {
       .def(
           "__init__",
           [](SharedBlock* self, nb::handle_t<SharedMapping> mapping, uint64_t offset,
-             uint64_t bytes, nb::object note) {
-            new (self) SharedBlock(nb::borrow(mapping), offset, bytes, std::move(note));
+             uint64_t bytes, nb::object note, bool may_keep) {
+            new (self) SharedBlock(nb::borrow(mapping), offset, bytes, std::move(note), may_keep);
           },
-          nb::arg("mapping"), nb::arg("offset"), nb::arg("bytes"), nb::arg("note"))
+          nb::arg("mapping"), nb::arg("offset"), nb::arg("bytes"), nb::arg("note"),
+          nb::arg("may_keep") = false)
       .def_prop_ro("__array_interface__", &SharedBlock::array_interface);
 }
 
@@ -96,7 +106,9 @@ void bind_mapping(nb::module_& module) {
       .def_prop_ro("descriptor", &SharedMapping::descriptor)
       .def_prop_ro("is_owner", &SharedMapping::is_owner)
       .def_prop_ro("resident_bytes", &SharedMapping::resident_bytes)
-      .def("zero", &SharedMapping::zero, nb::arg("offset"), nb::arg("bytes"));
+      .def("zero", &SharedMapping::zero, nb::arg("offset"), nb::arg("bytes"))
+      .def("try_keep", &SharedMapping::try_keep)
+      .def("release_kept", &SharedMapping::release_kept);
   nb::class_<AddressReservation>(module, "AddressReservation")
       .def(
           "__init__",

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace pto::worker {
 
@@ -59,11 +60,17 @@ class SharedMapping {
   // Zero a range, and free the memory of its whole pages. Only the owner may call it.
   void zero(uint64_t offset, uint64_t bytes);
 
+  // Return whether the caller may leave one unused range with its pages and its content. Then
+  // return false until release_kept(). The caller holds the GIL.
+  bool try_keep() { return !std::exchange(has_kept_, true); }
+  void release_kept() { has_kept_ = false; }
+
  private:
   void* memory_ = nullptr;
   uint64_t bytes_ = 0;
   int descriptor_ = -1;
   int owner_ = 0;  // the process that created the mapping
+  bool has_kept_ = false;
 };
 
 // A range of reserved addresses without memory. No other mapping of the process uses them, and each

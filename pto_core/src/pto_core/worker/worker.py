@@ -194,11 +194,12 @@ class Worker(WorkerView, MemoryCalls):
         return self._node.arena().array(shape, dtype)
 
     def array(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return a copy of an array, or of a list of numbers, that is a :meth:`shared_array`."""
-        given = np.asarray(values)
-        copy = self.shared_array(given.shape, given.dtype)
-        copy[...] = given
-        return copy
+        """Return a copy of an array, or of a list of numbers, that is a :meth:`shared_array`.
+
+        The memory of one copy of 1 to 128 MiB is kept for the next one of the same size, until a
+        copy of another size or :meth:`close`.
+        """
+        return self._node.arena().copied(np.asarray(values))
 
     # ---- running ----
 

@@ -59,6 +59,38 @@ def test_freed_pages_use_no_memory(arena) -> None:
     assert arena.mapping.resident_bytes <= 1 << 13
 
 
+def test_a_copy_uses_the_pages_of_the_last_one_of_its_size(arena) -> None:
+    values = np.arange(1 << 18)
+    first = arena.copied(values)
+    assert (first == values).all()
+    address, also = first.ctypes.data, arena.copied(-values)
+    del first, also  # only one of them is kept
+    assert values.nbytes <= arena.mapping.resident_bytes <= values.nbytes + (1 << 13)
+    assert arena.statistics().arrays == 0
+    again = arena.copied(values + 1)
+    assert again.ctypes.data == address
+    assert (again == values + 1).all()
+    del again
+    assert not arena.array(values.shape, values.dtype).any()
+    other = arena.copied(values[1:])
+    assert arena.mapping.resident_bytes <= values.nbytes + (1 << 13)
+    assert (other == values[1:]).all()
+    arena.close()
+    del other
+    assert arena.mapping.resident_bytes <= 1 << 13
+
+
+def test_kept_pages_are_freed_if_memory_is_needed() -> None:
+    arena = SharedArena(Budget(1 << 22))
+    arena.copied(np.arange(1 << 18))
+    assert not arena.array(1 << 22, "uint8").any()
+
+
+def test_a_large_copy_of_a_part_has_its_values(arena) -> None:
+    part = np.arange(1 << 19).reshape(1 << 9, 1 << 10)[:, ::2]
+    assert (arena.copied(part) == part).all()
+
+
 def test_random_arrays_never_overlap_and_all_memory_is_freed(arena) -> None:
     random_ = random.Random(5)
     live: list[tuple[np.ndarray, int]] = []

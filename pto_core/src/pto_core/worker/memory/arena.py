@@ -258,6 +258,8 @@ class FreeList:
 
 _ALIGNMENT = 64
 _LEAST_CAPACITY = 1 << 26
+_LARGE_BYTES = 1 << 20
+_KEPT_MAX_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,9 @@ class SharedArena:
     for pages that were written. An array lives as long as a view of it exists; then its memory is
     zeroed and reused. Arrays stay valid after :meth:`close`. Any thread may call the methods; a
     forked process can only read the counters.
+
+    The pages of one large copy without views are kept for the next copy of the same size. Otherwise
+    the system would clear and map each page again, which takes six times as long as the copy.
 
     No Python code runs when a view is destroyed, because an exception that a signal handler raises
     would be lost there. Native code zeroes the memory; the next call updates the free list.
@@ -298,8 +303,10 @@ class SharedArena:
         self._arrays = 0
         self._nbytes = 0
         self._lock = Lock()
-        # Offset and size of zeroed blocks without views. Any thread may append at any time.
-        self._gone: deque[tuple[int, int]] = deque()
+        # Offset and size of blocks without views, and whether they are kept; the others are zeroed.
+        # Any thread may append at any time.
+        self._gone: deque[tuple[int, int, bool]] = deque()
+        self._kept: tuple[int, int] | None = None  # the kept block, which is not in the free list
         self._process = os.getpid()
         self._is_closed = False
 
@@ -314,16 +321,40 @@ class SharedArena:
         Raises UsageError for an invalid shape or type, after :meth:`close`, and in a child. Raises
         CapacityError if memory or addresses are exhausted. After an error, nothing has changed.
         """
+        return self._made(shape, dtype, is_copy=False)[0]
+
+    def copied(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a copy of an array. Raises the same errors as :meth:`array`."""
+        is_large = values.nbytes >= _LARGE_BYTES
+        made, is_new = self._made(values.shape, values.dtype, is_copy=is_large)
+        if not is_large or not is_new or not values.flags.c_contiguous:
+            made[...] = values
+            return made
+        # A write through the file does not clear the pages first, unlike their first use.
+        content = values.reshape(-1).view(np.uint8).data
+        done, offset = 0, made.ctypes.data - self._mapping.address
+        while done < values.nbytes:
+            done += os.pwrite(self._mapping.descriptor, content[done:], offset + done)
+        return made
+
+    def _made(
+        self, shape: int | Sequence[int], dtype: Any, *, is_copy: bool
+    ) -> tuple[npt.NDArray[Any], bool]:
+        """Return an array, and whether its memory is new, so that it contains zeros.
+
+        ``is_copy``: whether the caller overwrites all of it.
+        """
         extents = shape_of(shape)
         kind = DataType.of(dtype)
         nbytes = math.prod(extents) * kind.nbytes
         self._check_usable()
         taken = max(-(-nbytes // _ALIGNMENT) * _ALIGNMENT, _ALIGNMENT)
         what = f"an array of {_text(extents)} {kind.name.lower()}"
-        offset = self._take(taken, what)
-        block = SharedBlock(self._mapping, offset, taken, self._gone.append)
+        offset, is_new = self._take(taken, what, is_copy=is_copy)
+        may_keep = is_copy and taken <= _KEPT_MAX_BYTES
+        block = SharedBlock(self._mapping, offset, taken, self._gone.append, may_keep)
         try:
-            return np.asarray(block)[:nbytes].view(kind.numpy).reshape(extents)
+            return np.asarray(block)[:nbytes].view(kind.numpy).reshape(extents), is_new
         except ValueError as error:  # too many dimensions, or too large ones beside a zero
             raise wrong_shape(shape, str(error)) from None
 
@@ -338,6 +369,10 @@ class SharedArena:
     def close(self) -> None:
         """Refuse further arrays; existing arrays stay valid."""
         self._is_closed = True
+        with self._lock:
+            self._settle()
+            self._drop_kept()
+            self._mapping.try_keep()  # so that no block is kept from now on
 
     def settle(self) -> None:
         """Return blocks without views to the free list, and their bytes to the budget."""
@@ -346,31 +381,65 @@ class SharedArena:
 
     def _settle(self) -> None:
         while self._gone:
-            offset, nbytes = self._gone.popleft()
-            self._free.give_back(offset, nbytes)
-            self.budget.give_back(nbytes)
+            offset, nbytes, is_kept = self._gone.popleft()
             self._arrays -= 1
             self._nbytes -= nbytes
+            if is_kept:
+                self._kept = offset, nbytes
+            else:
+                self._give_back(offset, nbytes)
 
-    def _take(self, nbytes: int, what: str) -> int:
+    def _give_back(self, offset: int, nbytes: int) -> None:
+        self._free.give_back(offset, nbytes)
+        self.budget.give_back(nbytes)
+
+    def _drop_kept(self) -> bool:
+        """Free the kept block; return whether there was one."""
+        if self._kept is None:
+            return False
+        self._mapping.zero(*self._kept)
+        self._give_back(*self._kept)
+        self._kept = None
+        self._mapping.release_kept()
+        return True
+
+    def _take(self, nbytes: int, what: str, *, is_copy: bool) -> tuple[int, bool]:
+        """Return the offset of a block, and whether it contains zeros; otherwise it was kept."""
         with self._lock:
             self._settle()
-            self.budget.take(nbytes, what)
-            offset = self._free.take(nbytes)
-            if offset is None:
-                self.budget.give_back(nbytes)
-                raise CapacityError(
-                    f"{what} needs {nbytes} contiguous bytes, but the largest free block has "
-                    f"{self._free.largest}: {self._arrays} arrays with {self._nbytes} bytes are "
-                    f"alive in {self._mapping.nbytes} that were reserved before the first child; "
-                    f"delete some, or set a larger {LIMIT_SETTING} before init",
-                    name=LIMIT_SETTING,
-                    value=nbytes,
-                    limit=self._free.largest,
-                )
+            kept = self._kept if is_copy else None
+            is_new = kept is None or kept[1] != nbytes
+            if kept is not None and not is_new:
+                offset, self._kept = kept[0], None
+                self._mapping.release_kept()
+            else:
+                if is_copy:
+                    self._drop_kept()
+                try:
+                    offset = self._new(nbytes, what)
+                except CapacityError:
+                    if not self._drop_kept():
+                        raise
+                    offset = self._new(nbytes, what)
             self._arrays += 1
             self._nbytes += nbytes
-            return offset
+            return offset, is_new
+
+    def _new(self, nbytes: int, what: str) -> int:
+        self.budget.take(nbytes, what)
+        offset = self._free.take(nbytes)
+        if offset is None:
+            self.budget.give_back(nbytes)
+            raise CapacityError(
+                f"{what} needs {nbytes} contiguous bytes, but the largest free block has "
+                f"{self._free.largest}: {self._arrays} arrays with {self._nbytes} bytes are "
+                f"alive in {self._mapping.nbytes} that were reserved before the first child; "
+                f"delete some, or set a larger {LIMIT_SETTING} before init",
+                name=LIMIT_SETTING,
+                value=nbytes,
+                limit=self._free.largest,
+            )
+        return offset
 
     def _check_usable(self) -> None:
         if os.getpid() != self._process:
