@@ -37,9 +37,7 @@ unreliable = task(work.fails_once, retries=2)
 
 
 def retries(worker: Worker, markers: list[str]) -> int:
-    with worker.session() as s:
-        handles = [s.submit(unreliable, marker) for marker in markers]
-        return sum(handle.result() for handle in handles)
+    return sum(worker.map(unreliable, markers))
 
 
 part_sum = task(work.part_sum)
@@ -70,6 +68,6 @@ def calls(worker: Worker) -> int:
     async def main() -> int:
         async with worker.session() as s:
             handles = [s.submit(wait_a_little, number) for number in range(work.CALLS)]
-            return sum(await asyncio.gather(*map(asyncio.wrap_future, handles)))
+            return sum(await asyncio.gather(*handles))
 
     return asyncio.run(main())

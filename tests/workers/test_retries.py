@@ -87,6 +87,14 @@ def raise_busy(log: Path) -> None:
     raise VeryBusy("come back later", delay=3)
 
 
+@task(retries=1)
+def busy_once(log: Path) -> int:
+    note(log)
+    if attempt() == 1:
+        raise OSError("busy")
+    return attempt()
+
+
 @task
 def fill(out: Out, value: int) -> None:
     out[:] = value
@@ -517,3 +525,12 @@ def test_only_a_task_of_python_takes_retries_with_conditions(make) -> None:
             s.submit(chip, retries=Retries(2))
         with pytest.raises(UsageError, match=r"on_chip is not a @task.*pass retries=2, which"):
             s.submit_group(chip, [()], retries=Retries(2))
+
+
+def test_a_map_repeats_the_call_that_failed(make, tmp_path) -> None:
+    worker = make(num_sub_workers=2)
+    logs = [tmp_path / str(number) for number in range(5)]
+    assert worker.map(busy_once, logs) == [2] * 5
+    assert [attempts(log) for log in logs] == [[1, 2]] * 5
+    with pytest.raises(UsageError, match="a @task with retries, which repeat the call with one"):
+        worker.map(busy_once, logs, chunksize=2)

@@ -556,6 +556,9 @@ def mapped(
     """
     if not callable(function):
         raise UsageError(f"function is {shown(function)}; pass a function", name="function")
+    is_repeated = isinstance(function, Task) and function.retries > 0
+    if is_repeated and chunksize == "auto":
+        chunksize = 1
     given = list(items)
     even = max(1, -(-len(given) // max(count, 1)))
     size = even if chunksize == "auto" else integer(chunksize, 1, 2**63 - 1)
@@ -566,7 +569,17 @@ def mapped(
             name="chunksize",
             value=chunksize,
         )
+    if is_repeated and size > 1:
+        raise UsageError(
+            f"chunksize is {size}, and {name_of(function)} is a @task with retries, which repeat "
+            "the call with one item; omit chunksize",
+            name="chunksize",
+            value=chunksize,
+        )
     with session as s:
+        if is_repeated:
+            singles = [s.submit(cast("Task[..., Mapped]", function), item) for item in given]
+            return [handle.result() for handle in singles]
         handles = [
             s.submit(_each, function, given[first : first + size])
             for first in range(0, len(given), size)

@@ -332,9 +332,10 @@ class Worker(WorkerView, MemoryCalls):
         """Call a function with each item in the SUB children; return the values in order.
 
         Function, items and values are pickled. ``chunksize``: the number of items of one task;
-        "auto" makes four tasks for each child. ``progress``: as for :meth:`session`. If a call
-        raises an exception, tasks that have not begun do not run, and the error of the first
-        task that failed is raised. Raises UsageError, TaskFailedError.
+        "auto" makes four tasks for each child. For a ``@task`` with retries, each item is a task.
+        ``progress``: as for :meth:`session`. If a call raises an exception, tasks that have not
+        begun do not run, and the error of the first task that failed is raised. Raises UsageError,
+        TaskFailedError.
         """
         return mapped(
             self.session(progress=progress),
