@@ -423,6 +423,23 @@ def test_memory_of_values_is_used_again(make) -> None:
     assert resident[-1] < 200 * len(data)
 
 
+def test_a_large_result_uses_the_memory_of_a_dropped_one(make) -> None:
+    worker = make(num_sub_workers=1)
+    mapping = worker.init()._node.children.memory.values.mapping
+    places = []
+    with worker.session() as s:
+        for size in (300_000, 300_000, 300_000, 300_000, 200_000):
+            handle = s.submit(ramp, size)
+            found = handle.result()
+            assert (found == np.arange(size)).all()
+            places.append(found.ctypes.data)
+            del handle, found
+            worker.statistics()  # frees the memory
+            assert 8 * 300_000 <= mapping.resident_bytes < 8 * 300_000 + (1 << 17)
+    assert len(set(places[:4])) == 1
+    assert places[4] != places[0]
+
+
 def test_values_that_do_not_fit_are_refused(make) -> None:
     worker = make(num_sub_workers=1, shared_memory_limit=1 << 24, heap_ring_size=1 << 20)
     with worker.session() as s:

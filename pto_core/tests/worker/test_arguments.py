@@ -6,6 +6,7 @@ import array
 import ctypes
 import gc
 import mmap
+import random
 import sys
 import weakref
 
@@ -227,6 +228,26 @@ class TestTaskArgs:
         view = args.view()
         assert [view.tensor(i)[0] for i in range(300)] == list(range(300))
         assert view.scalars == tuple(range(1000))
+
+    @pytest.mark.parametrize("count", [0, 1, 8, 9, 300])
+    def test_bytes_and_kinds_arrive_with_the_other_scalars(self, count) -> None:
+        args, content = TaskArgs(), random.Random(count).randbytes(count)
+        args.add_tensor(np.zeros(1))
+        args.add_scalar(5)
+        added = args.add_bytes(content)
+        kinds = bytes(i % 16 for i in range(2 + added))
+        assert not args.has_kinds
+        args.add_kinds(kinds)
+        view = args.view()
+        assert (view.kinds(), view.scalar(0)) == (kinds, 5)
+        assert view.content(1, added) == content.ljust(8 * added, b"\0")
+        assert added == -(-count // 8)
+
+    def test_refuses_to_read_kinds_that_were_not_added(self) -> None:
+        args = TaskArgs()
+        args.add_scalar(5)
+        with pytest.raises(UsageError, match="do not state their kinds"):
+            args.view().kinds()
 
     def test_refuses_a_tensor_after_a_scalar(self) -> None:
         args = TaskArgs()

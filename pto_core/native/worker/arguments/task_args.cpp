@@ -1,8 +1,10 @@
 #include "arguments/task_args.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "arguments/items.hpp"
 #include "arguments/python_type.hpp"
@@ -71,7 +73,7 @@ Item* grow(Item* items, const Item* inside, uint32_t& capacity) {
 }
 
 void make_space(TaskArgs* args, size_t tensors, size_t scalars) {
-  if (blob_bytes(tensors, scalars) > args->blob_capacity)
+  while (blob_bytes(tensors, scalars) > args->blob_capacity)
     args->blob = grow(args->blob, args->inline_blob, args->blob_capacity);
   if (tensors > args->note_capacity)
     args->notes = grow(args->notes, args->inline_notes, args->note_capacity);
@@ -167,6 +169,46 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
   });
 }
 
+// Append scalars and return them. Their values are undefined.
+std::span<uint64_t> append_scalars(TaskArgs* args, size_t count) {
+  make_space(args, args->tensor_count, args->scalar_count + count);
+  args->scalar_count += static_cast<uint32_t>(count);
+  args->scalar_kinds.append(count, static_cast<char>(core::ScalarKind::kUnsigned));
+  return args->scalars().last(count);
+}
+
+std::string_view bytes_of(PyObject* object) {
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(object, &data, &size) != 0) throw nb::python_error();
+  return {data, static_cast<size_t>(size)};
+}
+
+PyObject* add_bytes(PyObject* self, PyObject* content) {
+  return or_raise([&] {
+    const std::string_view bytes = bytes_of(content);
+    if (bytes.empty()) return PyLong_FromLong(0);
+    const size_t count = (bytes.size() + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+    const std::span<uint64_t> added = append_scalars(self_of(self), count);
+    added.back() = 0;
+    std::memcpy(added.data(), bytes.data(), bytes.size());
+    return PyLong_FromSize_t(count);
+  });
+}
+
+PyObject* add_kinds(PyObject* self, PyObject* kinds) {
+  return or_raise([&] {
+    const std::string_view bytes = bytes_of(kinds);
+    const std::span<uint64_t> added = append_scalars(self_of(self), kind_scalars(bytes.size()));
+    std::fill(added.begin(), added.end(), 0);
+    for (size_t i = 0; i < bytes.size(); ++i)
+      added[i / kKindsPerScalar] |= static_cast<uint64_t>(bytes[i] & 15)
+                                    << 4 * (i % kKindsPerScalar);
+    self_of(self)->has_kinds = true;
+    return Py_NewRef(Py_None);
+  });
+}
+
 // Store the handles unchecked. The submit checks them, because only the Worker knows which tasks
 // are valid.
 PyObject* add_dep(PyObject* self, PyObject* const* producers, Py_ssize_t count) {
@@ -224,6 +266,12 @@ PyMethodDef methods[] = {
      "add_scalar($self, value, /)\n--\n\nAdd a number as 64 bits: an integer is sign-extended, a "
      "float is added as its bit pattern. If the signature of a chip declares the type of the "
      "scalar, the submit converts the number to that type."},
+    {"add_bytes", &add_bytes, METH_O,
+     "add_bytes($self, content, /)\n--\n\nAdd bytes as scalars of eight bytes, the last one filled "
+     "with zeros; return their number."},
+    {"add_kinds", &add_kinds, METH_O,
+     "add_kinds($self, kinds, /)\n--\n\nAdd the kinds of all arguments, one byte from 0 to 15 for "
+     "each, as the last scalars."},
     {"add_dep", method_of(&add_dep), METH_FASTCALL,
      "add_dep($self, *producers)\n--\n\nMake the next submit of these arguments also wait for "
      "these tasks (TaskHandles).\n\nThe submit removes the handles. It raises UsageError for an "
@@ -238,22 +286,12 @@ PyObject* get_has_kinds(PyObject* self, void*) {
   return PyBool_FromLong(self_of(self)->has_kinds);
 }
 
-int set_has_kinds(PyObject* self, PyObject* value, void*) {
-  if (!value || !PyBool_Check(value)) {
-    PyErr_SetString(PyExc_TypeError, "has_kinds is True or False");
-    return -1;
-  }
-  self_of(self)->has_kinds = value == Py_True;
-  return 0;
-}
-
 PyGetSetDef properties[] = {
     {"tensor_count", &get_tensor_count, nullptr, "The number of tensors that were added.", nullptr},
     {"scalar_count", &get_scalar_count, nullptr, "The number of scalars that were added.", nullptr},
     {"tensors", &get_tensors, nullptr, "The ContinuousTensors.", nullptr},
     {"scalars", &get_scalars, nullptr, "The scalars as unsigned integers of 64 bits.", nullptr},
-    {"has_kinds", &get_has_kinds, &set_has_kinds,
-     "Whether the last scalars state the kinds of all arguments, as those of a @task do.", nullptr},
+    {"has_kinds", &get_has_kinds, nullptr, "Whether add_kinds() was called.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

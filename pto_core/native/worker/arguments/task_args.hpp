@@ -19,6 +19,14 @@
 
 namespace pto::worker {
 
+// The kinds of the arguments of a @task are its last scalars, sixteen in each.
+constexpr size_t kKindsPerScalar = 16;
+
+// Return the number of scalars for the kinds of so many arguments.
+constexpr size_t kind_scalars(size_t arguments) {
+  return (arguments + kKindsPerScalar - 1) / kKindsPerScalar;
+}
+
 // The data of a tensor that is not in the blob.
 struct TensorNote {
   ContinuousTensor* tensor;  // an owned reference

@@ -72,6 +72,38 @@ PyObject* scalar(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   });
 }
 
+PyObject* kinds(PyObject* self, PyObject*) {
+  return or_raise([&] {
+    const std::span<const uint64_t> scalars = self_of(self)->blob.scalars;
+    const size_t total = self_of(self)->blob.tensors.size() + scalars.size();
+    const size_t count = total - (total + kKindsPerScalar) / (kKindsPerScalar + 1);
+    const size_t packed = kind_scalars(count);
+    if (!self_of(self)->has_kinds || packed > scalars.size())
+      core::raise_usage("these arguments do not state their kinds");
+    const uint64_t* first = scalars.data() + scalars.size() - packed;
+    PyObject* found = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(count));
+    for (size_t i = 0; found && i < count; ++i)
+      PyBytes_AS_STRING(found)[i] =
+          static_cast<char>(first[i / kKindsPerScalar] >> 4 * (i % kKindsPerScalar) & 15);
+    return found;
+  });
+}
+
+PyObject* content(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 2) {
+    PyErr_SetString(PyExc_TypeError, "call content(first, count)");
+    return nullptr;
+  }
+  return or_raise([&] {
+    const std::span<const uint64_t> scalars = self_of(self)->blob.scalars;
+    const size_t first = index_of(arguments[0], scalars.size(), "scalar");
+    const size_t most = scalars.size() - first + 1;
+    const std::span found = scalars.subspan(first, index_of(arguments[1], most, "scalar"));
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(found.data()),
+                                     static_cast<Py_ssize_t>(found.size_bytes()));
+  });
+}
+
 PyObject* get_tensor_count(PyObject* self, void*) {
   return PyLong_FromSize_t(self_of(self)->blob.tensors.size());
 }
@@ -125,6 +157,11 @@ PyMethodDef methods[] = {
      "scalar($self, index, dtype=None, /)\n--\n\nReturn the 64 bits of a scalar as an unsigned "
      "integer, or convert them to a number of a data type.\n\n`dtype`: the type of the value that "
      "was added: int if it may be negative, float for a Python float."},
+    {"kinds", &kinds, METH_NOARGS,
+     "kinds($self, /)\n--\n\nReturn the bytes that the caller passed to add_kinds()."},
+    {"content", method_of(&content), METH_FASTCALL,
+     "content($self, first, count, /)\n--\n\nReturn the bytes of consecutive scalars, as "
+     "add_bytes() added them."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -127,16 +127,17 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         TimeoutError if the task has not ended after ``timeout`` seconds, and CancelledError if it
         was cancelled.
         """
-        errors, is_over = RunErrors(self.driver), self.wait(timeout)
-        failure = self.failure
+        is_over, failure = self.wait(timeout), self.failure
+        if is_over and failure is None and not self._is_cancelled:
+            return None
+        errors = RunErrors(self.driver)
         was_cancelled = failure is not None and failure[1] in self.driver.hooks.cancelled
         if self._is_cancelled or was_cancelled or not is_over:
             name = errors.place(self.task_slot, of=self).name
             if is_over:
                 raise CancelledError(f"{name} was cancelled")
             raise TimeoutError(f"{name} has not ended within {timeout} s")
-        if failure is None:
-            return None
+        assert failure is not None
         result, cause, root = failure
         self.driver.hooks.handled.update({self.task_slot, root} - {_NO_TASK})
         if result == Result.FAILED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import pickle
 import re
 import sys
 import traceback
@@ -196,13 +197,13 @@ def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> float
     return bits if code < 0 else converted
 
 
-# The kind of each argument is encoded in four bits, so one additional scalar of 64 bits holds the
-# kinds of sixteen arguments. The last four kinds are tensors that follow those of the arguments:
-# the block with all values, the slots and arrays of the handles in them, the slot of the task, and
-# its block with the number of its attempts.
-_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED, _VALUES, _INPUT, _SLOT, _RETRIES = range(10)
+# The kinds of the arguments of a task. _VALUES to _RETRIES are tensors that follow those of the
+# arguments: the block with all values, the slots and arrays of the handles in them, the slot of the
+# task, and its block with the number of its attempts. Small values without any of these are the
+# scalars of kind _PICKLED, eight bytes in each, which follow the other scalars.
+_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED = range(6)
+_VALUES, _INPUT, _SLOT, _RETRIES, _PICKLED = range(6, 11)
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
-_PER_SCALAR = 16
 # Frequent types that are neither numbers nor arrays.
 _OBJECTS = frozenset({str, bytes, dict, list, tuple, set, type(None)})
 
@@ -282,6 +283,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         directions = self._directions.get(len(values)) or self.listed(len(values))
         args, written, layout, scalars = TaskArgs(), [], [], []
         places, views = list[int](), list[Any]()  # places: of arguments that travel as values
+        pickled = b""
         for place, value in enumerate(values):
             where, direction, code = directions[place]
             kind = type(value)
@@ -306,21 +308,26 @@ class Task(Generic[Parameters, Value, Outcome]):
                 layout.append(way)
                 scalars.append(bits)
         if places or passed:
-            content = (places, [values[place] for place in places], passed)
-            views = self._add_values(args, layout, content, self._needed(memory), producers)
+            given = (places, [values[place] for place in places], passed)
+            content = self._content(given, self._needed(memory))
+            pickled = content.small
+            if not pickled:
+                views = self._add_values(args, layout, content, self._needed(memory), producers)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
             owner = self._needed(memory)
-            slot = owner.slot()
+            slot, tensor = owner.slot()
             views.append(slot)
-            args.add_tensor(owner.tensor_of(slot), TensorArgType.OUTPUT)
+            args.add_tensor(tensor, TensorArgType.OUTPUT)
             layout.append(_SLOT)
             outputs = Returned(owner, (slot,), tuple(written))
         if retries.count:
             views += self._add_retries(args, layout, retries, self._needed(memory))
-        for bits in (*scalars, *_packed(layout)):
+        for bits in scalars:
             args.add_scalar(bits)
-        args.has_kinds = True
+        if pickled:
+            layout += [_PICKLED] * args.add_bytes(pickled)
+        args.add_kinds(bytes(layout))
         return (args if layout else None), outputs, views
 
     def _needed(self, memory: ValueMemory | None) -> ValueMemory:
@@ -332,24 +339,27 @@ class Task(Generic[Parameters, Value, Outcome]):
             )
         return memory
 
-    def _add_values(
-        self,
-        args: TaskArgs,
-        layout: list[int],
-        values: tuple[list[int], list[Any], dict[str, Any]],
-        memory: ValueMemory,
-        producers: list[TaskHandle] | None,
-    ) -> list[Any]:
-        """Add the tensors of the values; return the blocks to keep."""
-
+    def _content(
+        self, values: tuple[list[int], list[Any], dict[str, Any]], memory: ValueMemory
+    ) -> Content:
         def name(place: int) -> str:
             listed = self.signature.parameters
             return listed[place][0] if place < len(listed) else f"args[{place}]"
 
         places, given, passed = values
-        content = Content(
+        return Content(
             values, lambda: [*zip(map(name, places), given, strict=True), *passed.items()], memory
         )
+
+    def _add_values(
+        self,
+        args: TaskArgs,
+        layout: list[int],
+        content: Content,
+        memory: ValueMemory,
+        producers: list[TaskHandle] | None,
+    ) -> list[Any]:
+        """Add the tensors of the values; return the blocks to keep."""
         view = memory.stored(content)
         args.add_tensor(memory.tensor_of(view), TensorArgType.INPUT)
         layout.append(_VALUES)
@@ -402,8 +412,11 @@ class Task(Generic[Parameters, Value, Outcome]):
         values: list[Any] = []
         inputs: list[Any] = []
         block, slot, retried = None, None, None
-        tensors, scalars = 0, 0
-        for way in _layout(args):
+        tensors, scalars, pickled = 0, 0, 0
+        for way in args.kinds() if args.has_kinds else b"":
+            if way == _PICKLED:
+                pickled += 1
+                continue
             if _INT <= way <= _UNSIGNED:
                 values.append(args.scalar(scalars, _TYPES.get(way)))
                 scalars += 1
@@ -419,18 +432,22 @@ class Task(Generic[Parameters, Value, Outcome]):
                 retried = array
             else:
                 (inputs if way == _INPUT else values).append(array)
+        small = args.content(scalars, pickled) if pickled else b""
         if retried is None:
-            self._receive(values, inputs, block, slot)
+            self._receive(values, inputs, block, slot, small)
             return
         with counted_attempt(retried):
-            self._receive(values, inputs, block, slot)
+            self._receive(values, inputs, block, slot, small)
 
-    def _receive(self, values: list[Any], inputs: list[Any], block: Any, slot: Any) -> None:
+    def _receive(
+        self, values: list[Any], inputs: list[Any], block: Any, slot: Any, small: bytes
+    ) -> None:
         """Call the function with the arrays and numbers, and with the objects of the block."""
         if slot is not None:
             empty_slot(slot)
         if block is None:
-            self._call(values, {}, slot)
+            keywords = self._inserted(values, pickle.loads(small)) if small else {}
+            self._call(values, keywords, slot)
             return
         received = Received(block, inputs)
         keywords = self._inserted(values, received.take())
@@ -684,24 +701,6 @@ def _may_return_value(function: Callable[..., Any]) -> bool:
             return True
         previous = instruction
     return False
-
-
-def _packed(layout: Sequence[int]) -> list[int]:
-    packed = [0] * -(-len(layout) // _PER_SCALAR)
-    for index, way in enumerate(layout):
-        packed[index // _PER_SCALAR] |= way << 4 * (index % _PER_SCALAR)
-    return packed
-
-
-def _layout(args: TaskArgsView) -> list[int]:
-    """Return the kind of each argument: the last ceil(n/16) scalars hold the kinds of n."""
-    total = args.tensor_count + args.scalar_count
-    count = total - -(-total // (_PER_SCALAR + 1))
-    first = args.scalar_count - (total - count)
-    return [
-        int(args.scalar(first + index // _PER_SCALAR)) >> 4 * (index % _PER_SCALAR) & 15
-        for index in range(count)
-    ]
 
 
 class ChildTensor:

@@ -63,20 +63,27 @@ _LEAST_CAPACITY = 1 << 21
 _PAGE = mmap.PAGESIZE
 _SMALL_BYTES = 1 << 16
 """The maximum size of a block of the parent that is kept for a block of the same size."""
+_SMALL_PICKLE_BYTES = 256
+"""The maximum size of a pickle that is sent with the task, without a block."""
 _PUNCHED_BYTES = 1 << 20
 """The minimum size of a free block whose pages are returned to the system."""
+_KEPT_BYTES = 1 << 27
+"""The maximum size of a free block of a child whose pages are kept."""
 
 # The words of a slot. The content follows the header, or lies in a block of a child.
 _STATE, _NBYTES, _ADDRESS = range(3)
 _EMPTY, _INSIDE, _IN_BLOCK = range(3)
-# The words of the header of a block.
-_SIZE, _IS_USED = range(2)
+# The words of the header of a block, and the states of a block.
+_SIZE, _USE = range(2)
+_FREE, _USED, _KEPT = range(3)
 _WORD = 8
 
 # Bytes of the pickle, number of buffers; then size and address of each buffer. The address is 0 for
 # a buffer that follows the pickle.
 _HEAD = struct.Struct("<qq")
 _DEPTH_MAX = 20
+_SLOTS_UNSETTLED = 32
+"""The number of tasks with only a slot after which a submit checks tasks for their end."""
 CHECKED = 256
 """How many tasks the driver checks for their end every 50 ms."""
 _WAIT_S = 3.0
@@ -113,6 +120,12 @@ class Content:
         for buffer, address in self._buffers:
             end = end if address else _aligned(end) + buffer.nbytes
         self.nbytes = end
+
+    @property
+    def small(self) -> bytes:
+        """The pickle if it needs no memory, because it is small and refers to no other memory."""
+        is_alone = not (self._buffers or self.inputs or self.producers)
+        return self._pickled if is_alone and len(self._pickled) <= _SMALL_PICKLE_BYTES else b""
 
     def _dumped(
         self, value: object, parts: Callable[[], Parts]
@@ -419,7 +432,8 @@ class ValueMemory:
         self._children = children
         self._part_bytes = self._mapping.nbytes // 2 // max(children, 1) & -_PAGE
         self._own_bytes = self._mapping.nbytes - self._part_bytes * children
-        self._bytes = _memory_at(self._mapping.address, self._mapping.nbytes, self._mapping)
+        self._address = self._mapping.address
+        self._bytes = _memory_at(self._address, self._mapping.nbytes, self._mapping)
         self._words = self._bytes[: self._mapping.nbytes & -_WORD].data.cast("q")
         self._arena = range(arena.address, arena.address + arena.nbytes)
         self._space = FreeList(self._own_bytes)
@@ -430,6 +444,8 @@ class ValueMemory:
         self._live: set[_Block] = set()
         self._gone: deque[_Block] = deque()
         self._kept: deque[tuple[TaskHandle, Sequence[object]]] = deque()
+        self._unsettled = 0  # the number of tasks since the last settle() of keep()
+        self._kept_blocks: dict[int, int] = {}  # the first word of the last kept block, by child
         self._lock = threading.Lock()
 
     def tensor_of(self, view: _Bytes) -> ContinuousTensor:
@@ -494,7 +510,10 @@ class ValueMemory:
     def keep(self, submitted: TaskHandle, needed: Sequence[object]) -> None:
         """Keep what a submitted task needs until it has ended: blocks, and its callable."""
         self._kept.append((submitted, needed))
-        self.settle(2)
+        self._unsettled += 1
+        if len(needed) > 1 or self._unsettled >= _SLOTS_UNSETTLED:
+            self.settle(2 * self._unsettled)
+            self._unsettled = 0
 
     def settle(self, count: int | None = None) -> None:
         """Free the blocks of tasks that have ended, among the next ``count`` tasks or all."""
@@ -512,13 +531,13 @@ class ValueMemory:
 
     def stored(self, content: Content) -> _Bytes:
         """Write a content into a block; return the view that keeps it in use."""
-        view = self._block(content.nbytes, is_slot=False)
+        view, _ = self._block(content.nbytes, is_slot=False)
         content.write(view.data)
         return view
 
     def counted(self, content: Content | None) -> _Bytes:
         """Return a block with a count, 0 at first, and a content; see :func:`counted_content`."""
-        view = self._block(_WORD + (content.nbytes if content else 0), is_slot=False)
+        view, _ = self._block(_WORD + (content.nbytes if content else 0), is_slot=False)
         view[:_WORD] = 0
         if content:
             content.write(view.data[_WORD:])
@@ -526,23 +545,28 @@ class ValueMemory:
 
     def stored_bytes(self, content: bytes) -> _Bytes:
         """Write bytes into a block; return the view that keeps it in use."""
-        view = self._block(len(content), is_slot=False)
+        view, _ = self._block(len(content), is_slot=False)
         view.data[:] = content
         return view
 
     def copied(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a contiguous copy of an array in a block."""
-        view = self._block(max(array.nbytes, 1), is_slot=False)
+        view, _ = self._block(max(array.nbytes, 1), is_slot=False)
         # A view by buffer keeps `view` alive, unlike a slice.
         made = np.frombuffer(view.data, array.dtype, array.size).reshape(array.shape)
         made[...] = array
         return made
 
-    def slot(self) -> _Bytes:
-        """Return an empty slot."""
-        return self._block(SLOT_BYTES, is_slot=True)
+    def slot(self) -> tuple[_Bytes, ContinuousTensor]:
+        """Return an empty slot and its tensor."""
+        view, offset = self._block(SLOT_BYTES, is_slot=True)
+        if self.is_captured:
+            return view, self.tensor_of(view)
+        address = self._address + offset
+        return view, ContinuousTensor.from_pointer(address, SLOT_BYTES, DataType.UINT8)
 
-    def _block(self, nbytes: int, *, is_slot: bool) -> _Bytes:
+    def _block(self, nbytes: int, *, is_slot: bool) -> tuple[_Bytes, int]:
+        """Return the view of a new block, and its offset."""
         if self._gone:
             self._collect()
         if nbytes <= _SMALL_BYTES:
@@ -560,7 +584,7 @@ class ValueMemory:
         block = _Block(view, self._gone.append)
         block.offset, block.size, block.is_slot = offset, size, is_slot
         self._live.add(block)
-        return view
+        return view, offset
 
     def _take(self, size: int) -> int:
         with self._lock:
@@ -602,13 +626,23 @@ class ValueMemory:
                 self._space.give_back(block.offset, block.size)
 
     def _release(self, address: int) -> None:
-        """Free a block of a child."""
+        """Free a block of a child.
+
+        The pages of one large block are kept until the child uses it again, because the system
+        would clear and map each page again, which takes six times as long as a copy.
+        """
         first = self._header_of(address)
-        size = self._words[first + _SIZE]
+        size, state = self._words[first + _SIZE], _FREE
         if size >= _PUNCHED_BYTES:
-            with self._lock:
-                self._mapping.zero(address - self._mapping.address, size - _HEADER_BYTES)
-        self._words[first + _IS_USED] = 0
+            child = (first * _WORD - self._own_bytes) // self._part_bytes
+            kept = self._kept_blocks.get(child)
+            if size <= _KEPT_BYTES and (kept is None or self._words[kept + _USE] != _KEPT):
+                self._kept_blocks[child], state = first, _KEPT
+            else:
+                with self._lock:
+                    begin = address - self._mapping.address
+                    self._mapping.zero(begin, size - _HEADER_BYTES)
+        self._words[first + _USE] = state
 
     def _header_of(self, address: int) -> int:
         """Return the first word of the header of a child's block whose content is at an address."""
@@ -726,10 +760,12 @@ class _Blocks:
         """
         size = _aligned(nbytes + _HEADER_BYTES)
         self._collect(8)
-        offset = self._space.take(size)
+        offset = self._kept(size)
+        if offset is None:
+            offset = self._space.take(size)
         deadline = time.monotonic() + _WAIT_S
         while offset is None and size <= self._nbytes:
-            self._collect(len(self._used))
+            self._collect(len(self._used), keeps=False)
             offset = self._space.take(size)
             if time.monotonic() > deadline:
                 break
@@ -739,18 +775,30 @@ class _Blocks:
             what = "the results of this child"
             raise _full(nbytes, max(self._space.largest - _HEADER_BYTES, 0), self._nbytes, what)
         self._words[offset // _WORD + _SIZE] = size
-        self._words[offset // _WORD + _IS_USED] = 1
+        self._words[offset // _WORD + _USE] = _USED
         self._used.append((offset, size))
         begin = offset + _HEADER_BYTES
         return self._address + begin, self._bytes.data[begin : begin + nbytes]
 
-    def _collect(self, count: int) -> None:
-        """Check the oldest blocks."""
+    def _kept(self, size: int) -> int | None:
+        """Return the offset of a kept block of this size, which the caller uses."""
+        if size < _PUNCHED_BYTES:
+            return None
+        for offset, known in self._used:
+            if known == size and self._words[offset // _WORD + _USE] == _KEPT:
+                self._used.remove((offset, known))
+                return offset
+        return None
+
+    def _collect(self, count: int, *, keeps: bool = True) -> None:
+        """Check the oldest blocks. ``keeps``: whether kept blocks stay kept."""
         for _ in range(min(count, len(self._used))):
             offset, size = self._used.popleft()
-            if self._words[offset // _WORD + _IS_USED]:
+            state = self._words[offset // _WORD + _USE]
+            if state == _USED or (state == _KEPT and keeps):
                 self._used.append((offset, size))
             else:
+                self._words[offset // _WORD + _USE] = _FREE
                 self._space.give_back(offset, size)
 
 
@@ -772,7 +820,7 @@ def empty_slot(slot: _Bytes) -> None:
     state, words[_STATE] = words[_STATE], _EMPTY
     if state == _IN_BLOCK:
         header = _memory_at(words[_ADDRESS] - _HEADER_BYTES, _HEADER_BYTES).data.cast("q")
-        header[_IS_USED] = 0
+        header[_USE] = _FREE
 
 
 def store_result(slot: _Bytes, result: object, name: str) -> None:
