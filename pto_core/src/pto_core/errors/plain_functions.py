@@ -19,6 +19,9 @@ _KINDS = {
     "a generator": inspect.isgeneratorfunction,
 }
 
+_VALUES = frozenset({type(None), bool, int, float, str, bytes, tuple, list, dict, set})
+"""Frequent types of results, because the test for a body that did not run takes time."""
+
 
 def require_plain(kind: str, function: Any) -> None:
     """Raise UsageError if ``function`` is async or a generator; ``kind`` names its role.
@@ -47,7 +50,9 @@ def require_executed(kind: str, function: Any, returned: object) -> None:
 
     ``function``: the function that was called, or its name.
     """
-    if not isinstance(returned, Coroutine | Generator | AsyncGenerator):
+    if type(returned) in _VALUES or not isinstance(
+        returned, Coroutine | Generator | AsyncGenerator
+    ):
         return
     if not isinstance(returned, AsyncGenerator):
         returned.close()  # otherwise the interpreter warns that it was never awaited

@@ -323,17 +323,17 @@ class Session(RunScope):
             passed = (worker, hint, retries, timeout_s, after, config)
             _check_shadowed(target, dict(zip(_OPTIONS, passed, strict=True)))
         policy = _policy(target, retries)
-        options: dict[str, Any] = {
-            "worker": -1 if worker is None else worker,
-            "hint": hint,
-            "retries": policy.count,
-            "timeout_s": timeout_s,
-            "after": after,
-        }
         producers: list[TaskHandle] = []
         blob, outputs, views = self._given(target, args, policy, producers, keywords)
-        if producers:
-            options["after"] = [*after, *filter(_is_pending, producers)]
+        options: dict[str, Any] = {}  # without those with their default, because parsing takes time
+        if worker is not None or hint:
+            options.update(worker=-1 if worker is None else worker, hint=hint)
+        if policy.count:
+            options["retries"] = policy.count
+        if timeout_s is not None:
+            options["timeout_s"] = timeout_s
+        if after or producers:
+            options["after"] = [*after, *filter(_is_pending, producers)] if producers else after
         try:
             if isinstance(target, Task):
                 submitted = orch.submit_sub(handle, blob, **options)

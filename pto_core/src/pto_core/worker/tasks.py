@@ -203,6 +203,7 @@ def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> float
 # scalars of kind _PICKLED, eight bytes in each, which follow the other scalars.
 _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED = range(6)
 _VALUES, _INPUT, _SLOT, _RETRIES, _PICKLED = range(6, 11)
+_KINDS = {int: _INT, float: _FLOAT, bool: _BOOL}
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
 # Frequent types that are neither numbers nor arrays.
 _OBJECTS = frozenset({str, bytes, dict, list, tuple, set, type(None)})
@@ -281,9 +282,12 @@ class Task(Generic[Parameters, Value, Outcome]):
         if keywords:
             values, passed = self.bound(values, keywords)
         directions = self._directions.get(len(values)) or self.listed(len(values))
-        args, written, layout, scalars = TaskArgs(), [], [], []
-        places, views = list[int](), list[Any]()  # places: of arguments that travel as values
-        pickled = b""
+        args, pickled = TaskArgs(), b""
+        written: list[Any] = []
+        layout: list[int] = []
+        scalars: list[float] = []
+        places: list[int] = []  # of arguments that travel as values
+        views: list[Any] = []
         for place, value in enumerate(values):
             where, direction, code = directions[place]
             kind = type(value)
@@ -303,16 +307,19 @@ class Task(Generic[Parameters, Value, Outcome]):
                 kind in _OBJECTS or _is_object(value, where)
             ):
                 places.append(place)
+            elif direction is Direction.UNSPECIFIED and kind in _KINDS and value < 2**63:
+                layout.append(_KINDS[kind])
+                scalars.append(value)
             else:
                 way, bits = _scalar(where, value, code)
                 layout.append(way)
                 scalars.append(bits)
         if places or passed:
-            given = (places, [values[place] for place in places], passed)
-            content = self._content(given, self._needed(memory))
+            owner = self._needed(memory)
+            content = self._content((places, [values[place] for place in places], passed), owner)
             pickled = content.small
             if not pickled:
-                views = self._add_values(args, layout, content, self._needed(memory), producers)
+                views = self._add_values(args, layout, content, owner, producers)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
             owner = self._needed(memory)
@@ -323,8 +330,8 @@ class Task(Generic[Parameters, Value, Outcome]):
             outputs = Returned(owner, (slot,), tuple(written))
         if retries.count:
             views += self._add_retries(args, layout, retries, self._needed(memory))
-        for bits in scalars:
-            args.add_scalar(bits)
+        for scalar in scalars:
+            args.add_scalar(scalar)
         if pickled:
             layout += [_PICKLED] * args.add_bytes(pickled)
         args.add_kinds(bytes(layout))
@@ -423,13 +430,15 @@ class Task(Generic[Parameters, Value, Outcome]):
                 continue
             array = args.tensor(tensors)
             tensors += 1
-            array.flags.writeable = way in (_TENSOR, _SLOT, _RETRIES)
+            if way == _SLOT:
+                slot = array
+                continue
+            if way == _RETRIES:
+                retried = array
+                continue
+            array.flags.writeable = way == _TENSOR
             if way == _VALUES:
                 block = array
-            elif way == _SLOT:
-                slot = array
-            elif way == _RETRIES:
-                retried = array
             else:
                 (inputs if way == _INPUT else values).append(array)
         small = args.content(scalars, pickled) if pickled else b""

@@ -147,7 +147,7 @@ class Content:
                 raise
             except Exception as error:
                 raise _unpicklable(parts(), error) from error
-        return content, [self._placed(buffer.raw()) for buffer in buffers]
+        return content, [self._placed(buffer.raw()) for buffer in buffers] if buffers else []
 
     def _placed(self, buffer: memoryview) -> tuple[memoryview, int]:
         """Return a buffer with its address if it is memory of the Worker's arrays, otherwise 0."""
@@ -377,7 +377,7 @@ def bytes_at(address: int, nbytes: int) -> memoryview:
 
 
 def _words_of(slot: _Bytes) -> memoryview:
-    return slot[:_HEADER_BYTES].data.cast("q")
+    return slot.data.cast("q")
 
 
 def _content_of(slot: _Bytes) -> memoryview | None:
@@ -817,7 +817,10 @@ def open_part(
 def empty_slot(slot: _Bytes) -> None:
     """Remove the value of an attempt of the task that was not reported."""
     words = _words_of(slot)
-    state, words[_STATE] = words[_STATE], _EMPTY
+    state = words[_STATE]
+    if state == _EMPTY:
+        return
+    words[_STATE] = _EMPTY
     if state == _IN_BLOCK:
         header = _memory_at(words[_ADDRESS] - _HEADER_BYTES, _HEADER_BYTES).data.cast("q")
         header[_USE] = _FREE
