@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import itertools
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ import numpy as np
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, wall_s
 from benchmarks.programs import work
+from pto_core import Worker, task
 
 _PEERS = {"futures": "concurrent.futures", "ray": "Ray", "dask": "Dask"}
 _RETRIED = 20
@@ -55,6 +57,55 @@ def figures(effort: Effort) -> Iterator[Figure]:
                 for title, (module, pool) in systems.items()
             }
             yield from _compared(program, interleaved(measures, effort.repeats), systems, missing)
+    yield from _values(effort)
+
+
+def _values(effort: Effort) -> Iterator[Figure]:
+    """Measure small values and a large result, with one process."""
+    echo, whole = task(work.echo), task(work.whole_array)
+    value, tasks = {"name": "an argument"}, effort.size(10_000)
+
+    def submit_all() -> None:
+        with worker.session() as s:
+            handles = [s.submit(echo, value) for _ in range(tasks)]
+            for handle in handles:
+                handle.result()
+
+    def pickle_all() -> None:
+        for _ in range(2 * tasks):
+            pickle.loads(pickle.dumps(value, 5))
+
+    def result() -> None:
+        with worker.session() as s:
+            s.submit(whole).result()
+
+    source, target = work.whole_array(), np.ones(work.ARRAY_BYTES // 8, np.int64)
+    with Worker(level=3, num_sub_workers=1) as worker:
+        taken = interleaved(
+            {
+                "tasks": lambda: wall_s(submit_all) / tasks * 1e6,
+                "pickle": lambda: wall_s(pickle_all) / tasks * 1e6,
+                "result": lambda: wall_s(result),
+                "memcpy": lambda: wall_s(lambda: np.copyto(target, source)),
+            },
+            effort.repeats,
+        )
+    yield Figure(
+        "Worker, small pickled argument and result, pipelined",
+        "us/task",
+        taken["tasks"],
+        6.0,
+        peer_name="pickle and unpickle both",
+        peer=taken["pickle"],
+    )
+    yield Figure(
+        f"Worker, result of {work.ARRAY_BYTES >> 20} MiB, share of the rate of memcpy",
+        "x",
+        [copy / ours for copy, ours in zip(taken["memcpy"], taken["result"], strict=True)],
+        0.6,
+        at_least=True,
+        peer_name="memcpy",
+    )
 
 
 def _compared(

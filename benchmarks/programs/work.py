@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pto_core import In
 
@@ -54,3 +57,13 @@ def part_sum(array: In, part: int) -> int:
 def wait_a_little(number: int) -> int:
     time.sleep(CALL_S)
     return number
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+@functools.cache
+def whole_array() -> np.ndarray[Any, Any]:
+    """Return the same array in each call."""
+    return np.ones(ARRAY_BYTES // 8, np.int64)

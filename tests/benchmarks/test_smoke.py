@@ -75,12 +75,15 @@ BUDGETS = {
     "idle Worker, with its two children": ("% CPU", 0.5),
     "1,000,000 waiting tasks of one tensor": ("MB", 350.0),
     "one-task run on a simulated chip of a Worker, median": ("ms", 0.3),
+    "Worker, small pickled argument and result, pipelined": ("us/task", 6.0),
+    "Worker, result of 100 MiB, share of the rate of memcpy": ("x", 0.6),
     "pto --help": ("s", 0.2),
     "pto run examples/01_vector, warm cache": ("s", 0.5),
 }
 AT_LEAST = {
     "kernels of 20 us on 2 host cores, share of two bare threads",
     "tasks of 50 us on 2 children, share of two bare processes",
+    "Worker, result of 100 MiB, share of the rate of memcpy",
 }
 for keys in ("without keys", "with CURVE"):
     trip = f"remote, round trip over bare pyzmq and two parked local children, {keys}"
