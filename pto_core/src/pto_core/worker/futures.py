@@ -153,9 +153,10 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         they exist. Arrays in a heap ring are copied. Raises the error that :meth:`exception`
         returns or raises. Returns None for a task that was not submitted by a session.
         """
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
+        if self._is_cancelled or not self.has_ended or self.failure is not None:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
         outputs = self.outputs or ()
         if isinstance(outputs, Returned):
             value: Value | None = outputs.value()

@@ -82,8 +82,6 @@ _WORD = 8
 # a buffer that follows the pickle.
 _HEAD = struct.Struct("<qq")
 _DEPTH_MAX = 20
-_SLOTS_UNSETTLED = 32
-"""The number of tasks with only a slot after which a submit checks tasks for their end."""
 CHECKED = 256
 """How many tasks the driver checks for their end every 50 ms."""
 _WAIT_S = 3.0
@@ -444,7 +442,6 @@ class ValueMemory:
         self._live: set[_Block] = set()
         self._gone: deque[_Block] = deque()
         self._kept: deque[tuple[TaskHandle, Sequence[object]]] = deque()
-        self._unsettled = 0  # the number of tasks since the last settle() of keep()
         self._kept_blocks: dict[int, int] = {}  # the first word of the last kept block, by child
         self._lock = threading.Lock()
 
@@ -510,10 +507,7 @@ class ValueMemory:
     def keep(self, submitted: TaskHandle, needed: Sequence[object]) -> None:
         """Keep what a submitted task needs until it has ended: blocks, and its callable."""
         self._kept.append((submitted, needed))
-        self._unsettled += 1
-        if len(needed) > 1 or self._unsettled >= _SLOTS_UNSETTLED:
-            self.settle(2 * self._unsettled)
-            self._unsettled = 0
+        self.settle(2)
 
     def settle(self, count: int | None = None) -> None:
         """Free the blocks of tasks that have ended, among the next ``count`` tasks or all."""
@@ -677,7 +671,7 @@ class Returned:
     ``slots``: one, or one for each member of a group, whose value is a list.
     """
 
-    __slots__ = ("_value", "is_group", "memory", "slots", "written")
+    __slots__ = ("_is_known", "_value", "is_group", "memory", "slots", "written")
 
     def __init__(
         self,
@@ -691,20 +685,20 @@ class Returned:
         self.slots = slots
         self.written = written
         self.is_group = is_group
+        self._value: Any = None
+        self._is_known = False
 
     def value(self) -> Any:
         """Return what the function returned. Call this after the end of the task.
 
         For a group, return a list; None if all members returned None and wrote arrays.
         """
-        try:
+        if self._is_known:
             return self._value
-        except AttributeError:
-            pass
         values = [_value_of(slot, "the task") for slot in self.slots]
-        self._value: Any = None
         if not (self.written and _are_none(values)):
             self._value = values if self.is_group else values[0]
+        self._is_known = True
         return self._value
 
 
