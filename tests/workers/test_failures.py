@@ -110,6 +110,7 @@ def test_a_failed_task_poisons_exactly_its_descendants(make) -> None:
     assert (error.file, error.line) == (__file__, line_of("# the task that fails"))
     assert error.path in ("L3/sub0", "L3/sub1")
     assert 'raise ValueError("no luck today")' in error.remote_traceback
+    assert "pto_core" not in error.remote_traceback
     assert [(one.task, one.callable, one.root) for one in error.poisoned] == [
         (2, "add_one", 1),
         (3, "add_one", 1),

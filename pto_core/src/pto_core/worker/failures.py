@@ -96,13 +96,16 @@ To format the frames takes about 0.3 ms, and many tasks fail in the same place.
 
 
 def _traceback_of(exception: BaseException) -> str:
-    """Return the traceback of an exception as text, as ``traceback.format_exception`` does."""
+    """Return the traceback of an exception as text, without the frames that call a task."""
+    first = exception.__traceback__
+    while first is not None and first.tb_next is not None and _calls_a_task(first):
+        first = first.tb_next
     is_chained = exception.__cause__ is not None or exception.__context__ is not None
-    if is_chained or exception.__traceback__ is None or isinstance(exception, BaseExceptionGroup):
-        return "".join(traceback.format_exception(exception))
+    if is_chained or first is None or isinstance(exception, BaseExceptionGroup):
+        return "".join(traceback.format_exception(type(exception), exception, first))
     places: list[int] = []
     codes: list[CodeType] = []
-    one: TracebackType | None = exception.__traceback__
+    one: TracebackType | None = first
     while one is not None:
         codes.append(one.tb_frame.f_code)
         places += id(codes[-1]), one.tb_lasti
@@ -111,9 +114,13 @@ def _traceback_of(exception: BaseException) -> str:
     if key not in _formatted:
         if len(_formatted) == _FORMATTED_MAX:
             _formatted.clear()
-        _formatted[key] = "".join(traceback.format_tb(exception.__traceback__)), codes
+        _formatted[key] = "".join(traceback.format_tb(first)), codes
     last = "".join(traceback.format_exception_only(exception))
     return f"Traceback (most recent call last):\n{_formatted[key][0]}{last}"
+
+
+def _calls_a_task(one: TracebackType) -> bool:
+    return one.tb_frame.f_globals.get("__name__") == "pto_core.worker.tasks"
 
 
 def start_of(text: str, most: int) -> str:
