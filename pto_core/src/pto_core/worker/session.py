@@ -345,7 +345,9 @@ class Session(RunScope):
             named = [one.task_slot for one in (*after, *producers)]
             self._log.add_task(submitted.task_slot, handle.name, [blob], named)
         views = views if temporary is None else [*views, temporary, task]
-        submitted.outputs, submitted.is_captured = outputs, self._is_capture
+        submitted.outputs = outputs
+        if self._is_capture:
+            submitted.is_captured = True
         return _kept(submitted, views, self._memory)
 
     def options(self, **options: Unpack[SubmitOptions]) -> Submitter:
@@ -406,7 +408,9 @@ class Session(RunScope):
         outputs = of_group([outputs for _, outputs, _ in made])
         views = [view for _, _, views in made for view in views]
         views = views if temporary is None else [*views, temporary, task]
-        submitted.outputs, submitted.is_captured = outputs, self._is_capture
+        submitted.outputs = outputs
+        if self._is_capture:
+            submitted.is_captured = True
         return _kept(submitted, views, self._memory)
 
     def _given(

@@ -282,12 +282,9 @@ class Task(Generic[Parameters, Value, Outcome]):
         if keywords:
             values, passed = self.bound(values, keywords)
         directions = self._directions.get(len(values)) or self.listed(len(values))
-        args, pickled = TaskArgs(), b""
-        written: list[Any] = []
-        layout: list[int] = []
-        scalars: list[float] = []
-        places: list[int] = []  # of arguments that travel as values
+        args, written, layout, scalars = TaskArgs(), [], [], []
         views: list[Any] = []
+        pickled, places = b"", []  # places: of arguments that travel as values
         for place, value in enumerate(values):
             where, direction, code = directions[place]
             kind = type(value)
@@ -307,27 +304,17 @@ class Task(Generic[Parameters, Value, Outcome]):
                 kind in _OBJECTS or _is_object(value, where)
             ):
                 places.append(place)
-            elif direction is Direction.UNSPECIFIED and kind in _KINDS and value < 2**63:
-                layout.append(_KINDS[kind])
-                scalars.append(value)
             else:
-                way, bits = _scalar(where, value, code)
+                way, scalar = _scalar(where, value, code)
                 layout.append(way)
-                scalars.append(bits)
+                scalars.append(scalar)
         if places or passed:
-            owner = self._needed(memory)
-            content = self._content((places, [values[place] for place in places], passed), owner)
-            pickled = content.small
-            if not pickled:
-                views = self._add_values(args, layout, content, owner, producers)
+            given = (places, [values[place] for place in places], passed)
+            pickled, views = self._add_values(args, layout, given, self._needed(memory), producers)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
-            owner = self._needed(memory)
-            slot, tensor = owner.slot()
-            views.append(slot)
-            args.add_tensor(tensor, TensorArgType.OUTPUT)
-            layout.append(_SLOT)
-            outputs = Returned(owner, (slot,), tuple(written))
+            outputs = self._add_slot(args, layout, written, self._needed(memory))
+            views += outputs.slots
         if retries.count:
             views += self._add_retries(args, layout, retries, self._needed(memory))
         for scalar in scalars:
@@ -346,27 +333,29 @@ class Task(Generic[Parameters, Value, Outcome]):
             )
         return memory
 
-    def _content(
-        self, values: tuple[list[int], list[Any], dict[str, Any]], memory: ValueMemory
-    ) -> Content:
+    def _add_values(
+        self,
+        args: TaskArgs,
+        layout: list[int],
+        values: tuple[list[int], list[Any], dict[str, Any]],
+        memory: ValueMemory,
+        producers: list[TaskHandle] | None,
+    ) -> tuple[bytes, list[Any]]:
+        """Return the pickle of the values if it is small; else add tensors.
+
+        The second object is a list of the blocks to keep.
+        """
+
         def name(place: int) -> str:
             listed = self.signature.parameters
             return listed[place][0] if place < len(listed) else f"args[{place}]"
 
         places, given, passed = values
-        return Content(
+        content = Content(
             values, lambda: [*zip(map(name, places), given, strict=True), *passed.items()], memory
         )
-
-    def _add_values(
-        self,
-        args: TaskArgs,
-        layout: list[int],
-        content: Content,
-        memory: ValueMemory,
-        producers: list[TaskHandle] | None,
-    ) -> list[Any]:
-        """Add the tensors of the values; return the blocks to keep."""
+        if content.small:
+            return content.small, []
         view = memory.stored(content)
         args.add_tensor(memory.tensor_of(view), TensorArgType.INPUT)
         layout.append(_VALUES)
@@ -375,7 +364,15 @@ class Task(Generic[Parameters, Value, Outcome]):
             layout.append(_INPUT)
         if producers is not None:
             producers += content.producers
-        return [view, *content.views]
+        return b"", [view, *content.views]
+
+    def _add_slot(
+        self, args: TaskArgs, layout: list[int], written: list[Any], memory: ValueMemory
+    ) -> Returned:
+        slot, tensor = memory.slot()
+        args.add_tensor(tensor, TensorArgType.OUTPUT)
+        layout.append(_SLOT)
+        return Returned(memory, (slot,), tuple(written))
 
     def _add_retries(
         self, args: TaskArgs, layout: list[int], retries: Retries, memory: ValueMemory
@@ -603,8 +600,10 @@ def task(
     return Task(function, retries=retries)
 
 
-def _scalar(where: str, value: Any, code: int) -> tuple[int, int]:
-    """Return the kind of a scalar and its 64 bits; a float is sent as a double."""
+def _scalar(where: str, value: Any, code: int) -> tuple[int, float]:
+    """Return the kind of a scalar, and the number or its 64 bits; a float is sent as a double."""
+    if code < 0 and type(value) in _KINDS and -(2**63) <= value < 2**63:
+        return _KINDS[type(value)], value
     bits, converted = declared_number(value, code, where)
     if isinstance(converted, float):
         return _FLOAT, declared_number(converted, DataType.FLOAT64, where)[0]
