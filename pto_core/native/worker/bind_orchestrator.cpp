@@ -96,6 +96,21 @@ PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyOb
   });
 }
 
+// Return a new handle of each task that uses the memory and has not completed.
+nb::list users(const Orchestrator& self, uint64_t address, uint64_t bytes) {
+  RunObject& run = self.run();
+  Driver& driver = run.driver->driver();
+  nb::list made;
+  if (!run.outcomes) return made;  // the tasks of a capture do not run
+  const auto found = driver.ask()->core.book.users({address, address + bytes}, *run.outcomes);
+  for (const int64_t task : found) {
+    const nb::object handle = nb::steal(make_task_handle(task, &run));
+    if (!handle.is_valid()) throw nb::python_error();
+    made.append(handle);
+  }
+  return made;
+}
+
 PyMethodDef orchestrator_methods[] = {
     {"submit_next_level", method_of(&submit<Form::kNextLevel>), METH_FASTCALL | METH_KEYWORDS,
      "submit_next_level($self, handle, args, config=None, *, worker=-1, retries=0, "
@@ -125,9 +140,7 @@ PyMethodDef orchestrator_methods[] = {
 
 PyType_Slot orchestrator_slots[] = {{Py_tp_methods, orchestrator_methods}, {0, nullptr}};
 
-}  // namespace
-
-void bind_orchestrator(nb::module_& module) {
+void bind_scope(nb::module_& module) {
   nb::class_<Scope>(module, "Scope", "A scope of a graph, as a context manager.")
       .def("__enter__",
            [](Scope& scope) { scope.orchestrator.submits().scope_begin(scope.orchestrator.run()); })
@@ -137,6 +150,12 @@ void bind_orchestrator(nb::module_& module) {
             scope.orchestrator.submits().scope_end(scope.orchestrator.run());
           },
           nb::sig("def __exit__(self, *args: object) -> None"));
+}
+
+}  // namespace
+
+void bind_orchestrator(nb::module_& module) {
+  bind_scope(module);
   nb::class_<Orchestrator>(module, "Orchestrator", nb::type_slots(orchestrator_slots),
                            "The object with which a graph function submits the tasks of its run.")
       .def(
@@ -180,6 +199,11 @@ void bind_orchestrator(nb::module_& module) {
                   "ContinuousTensor"),
           "Allocate a tensor from the heap ring of the innermost scope. It is valid until the "
           "scope has ended and no task uses it.")
+      .def(
+          "users", &users, nb::arg("address"), nb::arg("nbytes"),
+          nb::sig("def users(self, address: int, nbytes: int) -> list[TaskHandle]"),
+          "Return a handle of each task of the run that uses this memory of the host, and that has "
+          "not completed: it has not ended, has failed, or did not run.")
       .def(
           "scope", [](Orchestrator& self) { return Scope{self}; },
           "Return a context manager. Memory that is allocated inside is freed after it has ended.");

@@ -88,6 +88,19 @@ BlobPlace blob_of(const SentTask& record, int32_t member) {
   }
 }
 
+std::vector<AddressSpan> memory_of(const SentTask& record) {
+  std::vector<AddressSpan> found;
+  if ((record.flags & SentTask::kHasArguments) == 0) return found;
+  for (int32_t member = 0; member < record.members; ++member) {
+    for (const pto_tensor& tensor : blob_at(blob_of(record, member).data).tensors) {
+      uint64_t bytes = 0;
+      if (!tensor.child_memory && count_bytes(tensor, &bytes))
+        found.push_back({tensor.data, tensor.data + bytes});
+    }
+  }
+  return found;
+}
+
 void write_uses(const BlobPlace& blob, bool receives_use) {
   const size_t tensors = blob_at(blob.data).tensors.size();
   auto* tensor = reinterpret_cast<pto_tensor*>(blob.data + kBlobHeadBytes);

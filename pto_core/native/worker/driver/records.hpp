@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "arguments/visible_memory.hpp"
 #include "callable/callable_handle.hpp"
 #include "engine/interface.hpp"
 
@@ -142,6 +143,9 @@ BlobPlace blob_of(const SentTask& record, int32_t member);
 // write zeros.
 void write_uses(const BlobPlace& blob, bool receives_use);
 
+// Return the memory of the host that a task uses.
+std::vector<AddressSpan> memory_of(const SentTask& record);
+
 // The cause of a failure: data from the child, or data that the host passed to add_cause().
 struct Cause {
   std::string data;
@@ -159,6 +163,7 @@ struct EndedTask {
   uint32_t members = 0;
   uint32_t timeout_ms = 0;
   SubmitPosition place;
+  std::vector<AddressSpan> memory = {};  // the memory of the host that it uses
 };
 
 // The outcomes of the tasks of a run. The driver keeps the outcomes of the last run, and each task

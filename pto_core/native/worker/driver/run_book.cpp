@@ -30,6 +30,7 @@ void RunBook::finish(const Instruction& instruction, const SentTask& record) {
   ended.result = instruction.result;
   ended.cause = instruction.cause;
   ended.root = instruction.root;
+  ended.memory = memory_of(record);
   const auto given = causes_.find(instruction.cause);
   if (given != causes_.end()) outcomes_->causes.insert(*given);
 }
@@ -56,6 +57,23 @@ std::optional<EndedTask> RunBook::ended(int64_t task, const RunOutcomes* of, int
   if (found == run.ended.end()) return std::nullopt;
   if (const Cause* why = run.cause(found->second.cause)) *child = why->child;
   return found->second;
+}
+
+std::vector<int64_t> RunBook::users(AddressSpan memory, const RunOutcomes& run) {
+  const auto is_used = [memory](const std::vector<AddressSpan>& spans) {
+    return std::any_of(spans.begin(), spans.end(), [memory](const AddressSpan& span) {
+      return span.begin < memory.end && memory.begin < span.end;
+    });
+  };
+  std::vector<int64_t> found;
+  for (const auto& [task, ended] : run.ended)
+    if (is_used(ended.memory)) found.push_back(task);
+  for (int64_t task = std::max(records.oldest(), run.first_task); task < next_task(); ++task) {
+    const SentTask* record = records.find(task);
+    if (record && is_used(memory_of(*record))) found.push_back(task);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 EndedTask RunBook::ended_from(const SentTask& record) {

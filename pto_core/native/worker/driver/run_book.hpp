@@ -47,6 +47,8 @@ class RunBook {
   // Return a task that ended without completing, from the outcomes `of` or, if `of` is null, of the
   // last run.
   std::optional<EndedTask> ended(int64_t task, const RunOutcomes* of, int32_t* child) const;
+  // Return the tasks of a run that use this memory of the host, and that have not completed.
+  std::vector<int64_t> users(AddressSpan memory, const RunOutcomes& run);
   static EndedTask ended_from(const SentTask& record);
 
   Records records;

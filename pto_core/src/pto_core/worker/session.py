@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
@@ -17,6 +18,7 @@ from pto_core._worker import (
     Orchestrator,
     RunScope,
     TaskArgs,
+    TensorArgType,
 )
 from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
@@ -29,7 +31,14 @@ from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
 from pto_core.worker.progress import Follower, Listener, default_listener, html_table
-from pto_core.worker.tasks import ChipTask, GraphTask, Task, of_argument, task as as_task
+from pto_core.worker.tasks import (
+    ChipTask,
+    GraphTask,
+    Task,
+    add_array,
+    of_argument,
+    task as as_task,
+)
 from pto_core.worker.values import Returned, ValueMemory, of_group
 
 if TYPE_CHECKING:
@@ -437,6 +446,30 @@ class Session(RunScope):
                 name=next(iter(keywords)),
             )
         return *target.arguments(values), []
+
+    def wait(self, array: object, /, *more: object) -> None:
+        """Wait until the tasks that use memory of the arrays have ended.
+
+        Then the program may read and write the arrays. Raises the first failure of these tasks that
+        is not handled, as ``handle.result()`` does. Raises UsageError for an object that is not an
+        array, and in a capture.
+        """
+        orch = self.orchestrator
+        if self._is_capture:
+            raise UsageError(
+                "wait was called during a capture, which runs no tasks; call Worker.run"
+            )
+        used = TaskArgs()
+        for number, one in enumerate((array, *more)):
+            add_array(used, one, TensorArgType.INOUT, f"argument {number} of wait")
+        tensors = [one for one in used.tensors if not one.child_memory]
+        users = [user for one in tensors for user in orch.users(one.address, one.nbytes)]
+        for user in users:
+            user.wait()
+        for user in users:
+            if user.task_slot not in user.driver.hooks.handled:
+                with suppress(CancelledError):
+                    user.result()
 
     def empty(
         self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"
