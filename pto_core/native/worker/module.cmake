@@ -56,6 +56,7 @@ pto_core_unit(children
   native/worker/endpoint/python_ends.cpp
   native/worker/processes/current_process.cpp
   native/worker/processes/processes.cpp
+  native/worker/processes/protected_pages.cpp
   native/worker/remote/bell_watch.cpp
   native/worker/remote/packed_tasks.cpp
   native/worker/remote/ports.cpp

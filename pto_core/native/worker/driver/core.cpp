@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "processes/protected_pages.hpp"
+
 namespace pto::worker {
 namespace {
 
@@ -26,6 +28,7 @@ void SavedRegions::save(int64_t task) {
   kept.copy = std::make_unique_for_overwrite<std::byte[]>(kept.bytes);
   std::byte* to = kept.copy.get();
   for (const SavedRange& range : kept.ranges) {
+    const OwnAccess access(range.address, range.bytes);
     std::memcpy(to, pointer(range.address), range.bytes);
     to += range.bytes;
   }
@@ -38,6 +41,7 @@ void SavedRegions::restore(int64_t task) {
   if (found == kept_.end() || !found->second.copy) return;
   const std::byte* from = found->second.copy.get();
   for (const SavedRange& range : found->second.ranges) {
+    const OwnAccess access(range.address, range.bytes);
     std::memcpy(pointer(range.address), from, range.bytes);
     from += range.bytes;
   }

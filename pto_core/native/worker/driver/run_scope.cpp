@@ -1,10 +1,15 @@
 #include "driver/run_scope.hpp"
 
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
 #include <exception>
+#include <tuple>
 #include <utility>
 
 #include "bindings.hpp"
 #include "driver/task_handle.hpp"
+#include "gil.hpp"
 
 namespace pto::worker {
 
@@ -59,6 +64,68 @@ void RunScope::interrupt() {
   role->exchange.wake_waiting();
 }
 
+void RunScope::watch_accesses(AddressSpan mapping, nb::list records, nb::type_object error) {
+  records_ = std::move(records);
+  error_ = std::move(error);
+  pages_ = std::make_unique<ProtectedPages>(*this, mapping.begin, mapping.end);
+}
+
+void RunScope::protect(std::vector<UsedRange> used) {
+  if (pages_) pages_->set(std::move(used));
+}
+
+void RunScope::withdraw_error() {
+  if (pages_ && nb::len(records_) > 0)
+    PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), nullptr);
+}
+
+namespace {
+
+// Return a new list with the file and line of each frame of this thread, the innermost first; null,
+// with the exception set, on an error.
+PyObject* frames_of_thread() {
+  PyObject* made = PyList_New(0);
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(reinterpret_cast<PyObject*>(frame));
+  while (frame && made) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    PyObject* place = Py_BuildValue("(Oi)", code->co_filename, PyFrame_GetLineNumber(frame));
+    Py_DECREF(reinterpret_cast<PyObject*>(code));
+    if (!place || PyList_Append(made, place) < 0) Py_CLEAR(made);
+    Py_XDECREF(place);
+    PyFrameObject* const outer = PyFrame_GetBack(frame);
+    Py_DECREF(reinterpret_cast<PyObject*>(frame));
+    frame = outer;
+  }
+  Py_XDECREF(reinterpret_cast<PyObject*>(frame));
+  return made;
+}
+
+}  // namespace
+
+// The interrupted code accesses an array, so it does not hold the locks that this needs. If it has
+// released the GIL, this waits for the GIL.
+void RunScope::report_access(int64_t number, bool is_write) noexcept {
+  if (!PyGILState_GetThisThreadState() || core::is_finalizing()) {
+    foreign_access_ = number;
+    return;
+  }
+  const PyGILState_STATE held = PyGILState_Ensure();
+  {
+    const nb::error_scope of_interrupted_code;
+    const unsigned long thread = PyThread_get_thread_ident();
+    const nb::object frames = nb::steal(frames_of_thread());
+    const nb::object record = nb::steal(
+        Py_BuildValue("(LOOk)", static_cast<long long>(number), is_write ? Py_True : Py_False,
+                      frames.ptr() ? frames.ptr() : Py_None, thread));
+    if (!record.is_valid() || PyList_Append(records_.ptr(), record.ptr()) < 0)
+      foreign_access_ = number;
+    PyThreadState_SetAsyncExc(thread, error_.ptr());
+    PyErr_Clear();
+  }
+  PyGILState_Release(held);
+}
+
 RunScope::~RunScope() {
   if (!is_open()) return;
   run()->outcomes ? driver().abandon() : driver().captures().abandon();
@@ -67,6 +134,9 @@ RunScope::~RunScope() {
 void RunScope::end() {
   if (turn_ && run_.is_valid()) driver().forget_run();
   turn_.end();
+  pages_.reset();
+  records_.reset();
+  error_.reset();
   run_.reset();
   driver_.reset();
   is_interrupted_ = false;
@@ -75,6 +145,7 @@ void RunScope::end() {
 void RunScope::exit(nb::handle self, nb::handle error) {
   RunScope& scope = *nb::inst_ptr<RunScope>(self);
   if (!scope.run_.is_valid()) return scope.end();
+  scope.withdraw_error();
   std::exception_ptr raised;
   if (scope.run()->outcomes) {
     try {
@@ -90,12 +161,61 @@ void RunScope::exit(nb::handle self, nb::handle error) {
   if (raised) std::rethrow_exception(raised);
 }
 
+namespace {
+
+void bind_accesses(nb::class_<RunScope>& bound) {
+  bound
+      .def(
+          "watch_accesses",
+          [](RunScope& self, uint64_t begin, uint64_t end, nb::list records,
+             nb::type_object error) {
+            self.watch_accesses({begin, end}, std::move(records), std::move(error));
+          },
+          nb::arg("begin"), nb::arg("end"), nb::arg("records"), nb::arg("error"),
+          nb::sig("def watch_accesses(self, begin: int, end: int, records: list[tuple[int, bool, "
+                  "list[tuple[str, int]], int]], error: type[BaseException]) -> None"),
+          "Until the end of the run, report accesses of the program to ranges of the mapping; see "
+          "protect(). A report is an entry in `records`: number, whether it is a write, file and "
+          "line of each frame, thread. The thread gets an exception of class `error` soon.")
+      .def(
+          "protect",
+          [](RunScope& self,
+             const std::vector<std::tuple<uint64_t, uint64_t, bool, int64_t>>& all) {
+            std::vector<UsedRange> used;
+            for (const auto& [begin, end, is_written, number] : all)
+              used.push_back({begin, end, is_written, number});
+            self.protect(std::move(used));
+          },
+          nb::arg("used"),
+          "Set the ranges of addresses that tasks use: (begin, end, whether a read is reported "
+          "too, number for the report).")
+      .def_prop_ro("foreign_access", &RunScope::foreign_access,
+                   "The number of a range that a thread without Python code has accessed, or -1.")
+      .def(
+          "__aexit__",
+          [](nb::handle_t<RunScope> self, nb::args raised) {
+            nb::inst_ptr<RunScope>(self)->withdraw_error();
+            const nb::object exit = self.attr("__exit__");
+            const nb::object leave =
+                nb::module_::import_("functools").attr("partial")(exit, *raised);
+            return nb::module_::import_("pto_core.worker.event_loops")
+                .attr("in_thread")(leave, self.attr("interrupt"));
+          },
+          nb::sig("def __aexit__(self, *raised: object) -> "
+                  "collections.abc.Coroutine[typing.Any, typing.Any, None]"),
+          "Return a coroutine that calls `__exit__` in a thread. If it is cancelled, it interrupts "
+          "the run.");
+}
+
+}  // namespace
+
 void bind_run_scope(nb::module_& module) {
-  nb::class_<RunScope>(module, "RunScope",
-                       "The owner of an open run or capture. A derived class must define "
-                       "`_leave(error)`. Each begin waits until no other thread has a run or "
-                       "capture open.")
-      .def(nb::init<>())
+  nb::class_<RunScope> bound(module, "RunScope",
+                             "The owner of an open run or capture. A derived class must define "
+                             "`_leave(error)`. Each begin waits until no other thread has a run or "
+                             "capture open.");
+  bind_accesses(bound);
+  bound.def(nb::init<>())
       .def("take_turn", &RunScope::take_turn, nb::arg("driver"), nb::arg("thread"),
            nb::arg("waits"),
            nb::sig("def take_turn(self, driver: Driver, thread: int, waits: bool) -> bool"),

@@ -8,12 +8,18 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "driver/worker_driver.hpp"
+#include "processes/protected_pages.hpp"
 
 namespace pto::worker {
 
 // Call the methods with the GIL held.
-class RunScope {
+class RunScope : public ProtectedPages::Owner {
  public:
   RunScope() = default;
   ~RunScope();
@@ -32,6 +38,15 @@ class RunScope {
   CapturedObject end_capture();
   // Cancel the run, as Ctrl-C does, or end the wait of take_turn() with UsageError. Return at once.
   void interrupt();
+  // Until the end of the run, report accesses of the program to the ranges of protect(), which are
+  // in the mapping. Each report is an entry in `records`: (number, whether it is a write, file and
+  // line of each frame, identifier of the thread). The thread gets an exception of class `error`
+  // at its next call or loop. A thread without Python code sets foreign_access() to the number.
+  void watch_accesses(AddressSpan mapping, nb::list records, nb::type_object error);
+  void protect(std::vector<UsedRange> used);
+  int64_t foreign_access() const { return foreign_access_; }
+  // Drop the exception that this thread was to get, because the end of the run reports the access.
+  void withdraw_error();
   // Call `self._leave(error)`, which ends the run. If that call raises before it has ended the run,
   // end it here. A capture is dropped without that call.
   static void exit(nb::handle self, nb::handle error);
@@ -43,12 +58,16 @@ class RunScope {
   WorkerDriver& driver() const { return *nb::inst_ptr<WorkerDriver>(driver_); }
   bool is_open() const { return run_.is_valid() && driver().is_open(*run()); }
   void end();
+  void report_access(int64_t number, bool is_write) noexcept override;
 
   // From the start of a run or capture until __exit__ returns. The turn is released first.
   nb::object driver_;
   nb::object run_;  // a RunObject
   Turn turn_;
   bool is_interrupted_ = false;
+  nb::object records_, error_;
+  std::atomic<int64_t> foreign_access_{kNone};
+  std::unique_ptr<ProtectedPages> pages_;  // exists after watch_accesses()
 };
 
 void bind_run_scope(nb::module_& module);

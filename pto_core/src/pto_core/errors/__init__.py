@@ -165,6 +165,24 @@ class RaceError(PtoError):
     fields: ClassVar[tuple[str, ...]] = ("races", "first", "second")
 
 
+class HostAccessError(RaceError):
+    """The program touched an array that a task uses, and had not waited for the task.
+
+    ``file`` and ``line``: the position of the submit; ``access_file`` and ``access_line``: that of
+    the access, None if it is unknown.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = (
+        *RaceError.fields,
+        "task",
+        "callable",
+        "file",
+        "line",
+        "access_file",
+        "access_line",
+    )
+
+
 class DeadlockError(PtoError):
     """No task runs, and no task can start.
 

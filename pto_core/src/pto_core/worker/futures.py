@@ -23,6 +23,8 @@ from pto_core.worker.values import Returned, reduced_handle
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from pto_core.worker.host_accesses import HostAccesses
+
     Value = TypeVar("Value", default=Any)
 else:
     Value = _TypeVar("Value")
@@ -45,10 +47,16 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
     _is_notified = False  # whether its waiters have been notified
     _has_called_back = False  # whether its callbacks have been called
     is_captured = False  # whether the submit was only recorded
+    accesses: HostAccesses | None = None  # of a checked session
 
     def done(self) -> bool:
         """Return whether the task has ended or was cancelled."""
-        return self._is_over or self.has_ended
+        return (self._is_over or self.has_ended) and self._known_to_have_ended()
+
+    def _known_to_have_ended(self) -> bool:
+        if self.accesses is not None:
+            self.accesses.task_ended(self)
+        return True
 
     def running(self) -> bool:
         """Return whether the task was sent to a child and has not ended."""
@@ -113,11 +121,12 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
                 "another submit of the function, or call Worker.run without hazards='check'"
             )
         if timeout is not None:
-            return self._is_cancelled or super().wait(timeout) or self._is_cancelled
+            is_over = self._is_cancelled or super().wait(timeout) or self._is_cancelled
+            return is_over and self._known_to_have_ended()
         # the engine ends a cancelled task only when its last producer has ended
         while not self._is_cancelled and not super().wait(_SLICE_S):
             pass
-        return True
+        return self._known_to_have_ended()
 
     def exception(self, timeout: float | None = None) -> PtoError | None:
         """Wait for the task. Return its error if it failed or did not run, otherwise None.
@@ -229,6 +238,8 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         with self._condition:
             is_first, self._has_called_back = not self._has_called_back, True
         if is_first:
+            if vars(self)["_done_callbacks"]:
+                self._known_to_have_ended()
             self._invoke_callbacks()  # type: ignore[attr-defined]
 
     def _notify_waiters(self) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
 
 from pto_core._native import integer
@@ -30,6 +29,7 @@ from pto_core.plugins import insight, observation
 from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
+from pto_core.worker.host_accesses import HostAccesses
 from pto_core.worker.progress import Follower, Listener, default_listener, html_table
 from pto_core.worker.tasks import (
     ChipTask,
@@ -104,6 +104,7 @@ class Session(RunScope):
         self._is_capture = False
         self._is_replayed = False  # whether the capture is for replays
         self._log: SessionLog | None = None
+        self._accesses: HostAccesses | None = None
 
     # ---- the block ----
 
@@ -115,8 +116,12 @@ class Session(RunScope):
             hazards = "raw" if self._hazards == CHECK else self._hazards
             self._orchestrator = runs.begin(self, hazards, self._config)
             self._runs = runs
-            self._memory = self._node.started_children().memory.values
+            children = self._node.started_children()
+            self._memory = children.memory.values
             self._log = _new_log(self._hazards, self._memory)
+            if self._hazards == CHECK:
+                arena, is_local = children.memory.arena.mapping, children.buffers is None
+                self._accesses = HostAccesses(self, arena, is_protecting=is_local)
             if self._progress is not False:
                 shown = self._progress
                 listener = default_listener(self._node.path) if shown is True else shown
@@ -131,6 +136,7 @@ class Session(RunScope):
     def _leave(self, error: BaseException | None) -> None:
         """End the run. If this call is interrupted, ``__exit__`` ends the run directly."""
         runs, self._runs, self._orchestrator = self._runs, None, None
+        accesses, self._accesses = self._accesses, None
         is_checked = False
         try:
             if runs is not None:
@@ -141,8 +147,12 @@ class Session(RunScope):
             if follower is not None and runs is not None:
                 follower.stop(runs.progress(is_over=True))
             self._callables.release()
+            wrong_access = None if accesses is None else accesses.close()
             if self._log is not None:
+                is_checked = is_checked and wrong_access is None
                 _check_log(self._log, self._node.path, is_checked=is_checked)
+            if wrong_access is not None:
+                raise wrong_access
 
     @contextmanager
     def submitting_to(self, orch: Orchestrator, is_replayed: bool) -> Iterator[Session]:
@@ -175,14 +185,6 @@ class Session(RunScope):
                 self.__exit__(None, None, None)
                 raise
         return self.__enter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await in_thread(partial(self.__exit__, kind, error, trace), self.interrupt)
 
     def _repr_html_(self) -> str:
         state = "not open" if self._orchestrator is None else "open"
@@ -351,8 +353,8 @@ class Session(RunScope):
         except UsageError as error:
             raise of_argument(error, target, [args], keywords) from None
         if self._log is not None:
-            named = [one.task_slot for one in (*after, *producers)]
-            self._log.add_task(submitted.task_slot, handle.name, [blob], named)
+            ordered = (*after, *producers)
+            _record(self._log, self._accesses, submitted, handle.name, [blob], ordered)
         views = views if temporary is None else [*views, temporary, task]
         submitted.outputs = outputs
         if self._is_capture:
@@ -412,8 +414,8 @@ class Session(RunScope):
         except UsageError as error:
             raise of_argument(error, target, given, {}) from None
         if self._log is not None:
-            named = [one.task_slot for one in (*after, *producers)]
-            self._log.add_task(submitted.task_slot, handle.name, blobs, named)
+            ordered = (*after, *producers)
+            _record(self._log, self._accesses, submitted, handle.name, blobs, ordered)
         outputs = of_group([outputs for _, outputs, _ in made])
         views = [view for _, _, views in made for view in views]
         views = views if temporary is None else [*views, temporary, task]
@@ -466,6 +468,9 @@ class Session(RunScope):
         users = [user for one in tensors for user in orch.users(one.address, one.nbytes)]
         for user in users:
             user.wait()
+        if self._accesses is not None:
+            for one in tensors:
+                self._accesses.array_unused(one.address, one.address + one.nbytes)
         for user in users:
             if user.task_slot not in user.driver.hooks.handled:
                 with suppress(CancelledError):
@@ -564,6 +569,21 @@ def _new_log(hazards: str, memory: ValueMemory | None) -> SessionLog | None:
     values = range(0) if memory is None else memory.addresses
     log: SessionLog = insight.SessionLog(is_full=hazards == "full", values=values)
     return log
+
+
+def _record(
+    log: SessionLog,
+    accesses: HostAccesses | None,
+    submitted: TaskHandle,
+    name: str,
+    members: Sequence[TaskArgs | None],
+    after: Sequence[TaskHandle],
+) -> None:
+    """Record a submit. The program has waited for some of the tasks before it."""
+    known = {one.task_slot for one in after}
+    if accesses is not None:
+        known |= accesses.add(submitted, name, members, known)
+    log.add_task(submitted.task_slot, name, members, known)
 
 
 def _check_log(log: SessionLog, path: str, *, is_checked: bool) -> None:
