@@ -24,7 +24,7 @@ ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
 FLOORS = (
     (  # the base
         *("errors", "config", "plugins", "interfaces", "interrupts", "_interrupts", "log", "trust"),
-        *("output_files", "standard_streams", "user_ranges"),
+        *("notebooks", "output_files", "standard_streams", "user_ranges"),
     ),
     ("kernels", "toolchain", "device", "_native", "chip"),  # one chip
     ("worker", "_worker", "published"),  # Workers
@@ -42,7 +42,7 @@ UPWARD = {
 PUBLIC = {"chip", "config", "errors", "interfaces", "kernels", "log", "plugins", "toolchain"}
 INNER = {
     "pto_devkit": {"worker", "_worker"},
-    "pto_insight": {"cases", "cli", "output_files", "user_ranges"},
+    "pto_insight": {"cases", "cli", "notebooks", "output_files", "user_ranges"},
     "pto_transport_zmq": {"cli", "device", "worker", "trust", "_worker", "_native"},
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import re
 import signal
 import sys
 import time
@@ -496,26 +497,32 @@ def test_a_function_for_which_memory_is_missing_is_named(make) -> None:
 # ---- what a notebook shows ----
 
 
+def table(shown) -> dict[str, str]:
+    return dict(re.findall("<th>(.*?)</th><td.*?>(.*?)</td>", shown._repr_html_()))
+
+
 def test_a_notebook_shows_a_worker_a_session_and_handles(make, tmp_path) -> None:
     worker = make(num_sub_workers=1, task_timeout_s=30)
-    assert "<th>state</th><td>not started</td>" in worker._repr_html_()
+    assert table(worker) == {"state": "not started"}
     session = worker.session()
-    assert "<td>not open</td>" in session._repr_html_()
+    assert table(session) == {"state": "not open"}
     with session as s:
         first, second = (s.submit(until, str(tmp_path / "mark")) for _ in range(2))
         failing = s.submit(task(lambda: 1 // 0))
         third = s.submit(until, first)
-        assert "<td>waiting</td>" in third._repr_html_()
+        assert table(third) == {"state": "waiting"}
         assert third.cancel()
         (tmp_path / "mark").touch()
         first.result(), second.result()
         assert isinstance(failing.exception(), ZeroDivisionError)
-        shown = "".join(one._repr_html_() for one in (first, failing, third))
-        for state in ("ended", "failed", "cancelled"):
-            assert f"<td>{state}</td>" in shown
+        states = [table(one)["state"] for one in (first, failing, third)]
+        assert states == ["ended", "failed", "cancelled"]
+        shown = failing._repr_html_()
         assert "&lt;lambda&gt;" in shown
         assert "<lambda>" not in shown
-        assert "<th>submitted</th><td>4</td>" in s._repr_html_()
-        assert "<th>L3/sub0</th><td>alive</td>" in worker._repr_html_()
+        assert table(s)["submitted"] == "4"
+        array = worker.shared_array(16)
+        assert table(worker)["L3/sub0"] == "alive"
+        assert table(worker)["shared arrays"] == f"1 with {array.nbytes} bytes"
     worker.close()
-    assert "<td>closed</td>" in worker._repr_html_()
+    assert table(worker)["state"] == "closed"

@@ -207,8 +207,8 @@ def test_the_session_of_a_program_ends_with_it(make: Any) -> None:
     kept: list[Session] = []
     shown: list[str] = []
     worker.graph(lambda s: (kept.append(s), shown.append(s._repr_html_())))
-    assert "<td>open</td>" in shown[0]
-    assert "<td>not open</td>" in kept[0]._repr_html_()
+    assert ">open</td>" in shown[0]
+    assert ">not open</td>" in kept[0]._repr_html_()
     with pytest.raises(UsageError, match="inside its block only"):
         kept[0].submit(square, 2)
     with pytest.raises(ZeroDivisionError):

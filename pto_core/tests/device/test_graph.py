@@ -61,7 +61,9 @@ def test_kernels_go_to_their_type_of_core(device: Device) -> None:
             rt.publish(rt.add_task(on_cube, ()))
         rt.publish(rt.add_task(nothing, ()))
 
-    cores = device.run(graph).cores
+    report = device.run(graph)
+    cores = report.cores
+    assert ">4 of 72<" in report._repr_html_()
     assert sum(tasks for core, tasks, _ in cores if core == "aic") == 3
     assert sum(tasks for core, tasks, _ in cores if core == "aiv") == 1
     assert [core for core, _, _ in cores].count("aic") * 2 == [c for c, _, _ in cores].count("aiv")

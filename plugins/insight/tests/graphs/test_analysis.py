@@ -163,6 +163,9 @@ def test_the_report_lists_races_without_those_that_another_fix_orders():
     text = str(findings)
     assert text.startswith("races: 2\nk#1 and k#2 share 32 bytes")
     assert text.endswith("the fixes above order 1 more pair")
+    shown = findings._repr_html_()
+    assert shown.count("<th>races: 2</th>") == 2
+    assert "the fixes above order 1 more pair" in shown
     with pytest.raises(RaceError, match="2 pairs of tasks race; k#1 and k#2 share"):
         findings.raise_for_races()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pto_core.notebooks import html_table
+
 if TYPE_CHECKING:
     from pto_insight.graphs import AccessLog
     from pto_insight.traces import Trace
@@ -63,10 +65,27 @@ class RunReport(NamedTuple):
     trace: Trace | None = None
     device: DeviceProcess | None = None
 
+    def _repr_html_(self) -> str:
+        rows = [
+            ("tasks", f"{self.tasks:,}"),
+            ("cores", f"{_used(self.cores)} of {len(self.cores)}"),
+            ("build", f"{self.build_ns / 1000:,.1f} us"),
+            ("run", f"{self.run_ns / 1000:,.1f} us"),
+            ("copies", f"{self.bytes_in:,} bytes in, {self.bytes_out:,} bytes out"),
+            ("largest use of device memory", f"{self.peak_bytes:,} bytes"),
+        ]
+        table = html_table("RunReport", rows)
+        return table if self.trace is None else table + self.trace._repr_html_()
+
     def __repr__(self) -> str:
         return (
-            f"<RunReport: {self.tasks} tasks on {sum(tasks > 0 for _, tasks, _ in self.cores)} "
-            f"of {len(self.cores)} cores, built in {self.build_ns / 1000:.1f} us, "
+            f"<RunReport: {self.tasks} tasks on {_used(self.cores)} of "
+            f"{len(self.cores)} cores, built in {self.build_ns / 1000:.1f} us, "
             f"run in {self.run_ns / 1000:.1f} us, {self.bytes_in} bytes in, "
             f"{self.bytes_out} bytes out{f', on a {self.device.label}' if self.device else ''}>"
         )
+
+
+def _used(cores: list[CoreUsage]) -> int:
+    """Return the number of cores that ran a task."""
+    return sum(tasks > 0 for _, tasks, _ in cores)

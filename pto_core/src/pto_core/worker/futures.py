@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar as _TypeVar, cast
 
 from pto_core._worker import ContinuousTensor, HandleBase, set_handle_type
 from pto_core.errors import PtoError, UsageError
+from pto_core.notebooks import html_table
 from pto_core.worker.failures import CANCELLED, Failure, Result, RunErrors, place_of
-from pto_core.worker.progress import html_table
 from pto_core.worker.values import Returned, reduced_handle
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Report the progress of a run: by a bar on a terminal, by plain lines, or to a function.
-
-It also contains the table that notebooks show for a Worker, a session or a handle.
-"""
+"""Report the progress of a run: by a bar, by plain lines, or to a function."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from typing import Any, TextIO
 
 from pto_core.errors.limits import start_thread
@@ -46,14 +42,6 @@ def _leave_bars() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_bars)
-
-
-def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
-    """Return a table in HTML with a name and a value in each row."""
-    lines = (
-        f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows
-    )
-    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
 
 
 def default_listener(label: str) -> Listener:

@@ -25,12 +25,13 @@ from pto_core.errors.values import listed, shown
 from pto_core.kernels import CallConfig, ChipCallable, DataType
 from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import SubmitOptions
+from pto_core.notebooks import html_table
 from pto_core.plugins import insight, observation
 from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
 from pto_core.worker.host_accesses import HostAccesses
-from pto_core.worker.progress import Follower, Listener, default_listener, html_table
+from pto_core.worker.progress import Follower, Listener, default_listener
 from pto_core.worker.tasks import (
     ChipTask,
     GraphTask,

@@ -12,13 +12,13 @@ from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.errors.limits import system_error
 from pto_core.errors.values import shown
 from pto_core.interrupts import Interrupts
+from pto_core.notebooks import html_table
 from pto_core.plugins import observation
 from pto_core.worker.child_group import ChildGroup
 from pto_core.worker.child_specs import child_specs
 from pto_core.worker.life_cycle import Exclusive, LifeCycle, WorkerState
 from pto_core.worker.memory import Budget, SharedArena
 from pto_core.worker.processes import refuse_inside
-from pto_core.worker.progress import html_table
 from pto_core.worker.registry import Registry
 from pto_core.worker.runs import GraphFunction, Runs
 from pto_core.worker.settings import WorkerSettings
@@ -350,7 +350,10 @@ class WorkerView:
         rows: list[tuple[str, object]] = [("state", self._node.life.state.value)]
         if children is not None:
             rows += [(child.path, child.state.value) for child in children.children]
-            rows.append(("bytes of values", children.statistics()["value_bytes"]))
+            rows.append(("bytes of values", f"{children.statistics()['value_bytes']:,}"))
+        if (arena := self._node._arena) is not None:
+            arrays = arena.statistics()
+            rows.append(("shared arrays", f"{arrays.arrays:,} with {arrays.nbytes:,} bytes"))
         return html_table(f"Worker {self._node.path}", rows)
 
 

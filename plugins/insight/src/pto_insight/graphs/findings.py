@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pto_core.errors import RaceError
+from pto_core.notebooks import html_table
 from pto_insight.graphs.log import AccessLog
 from pto_insight.graphs.logged_graph import Access, LoggedTask
 
@@ -175,7 +176,16 @@ class Findings:
         raise error
 
     def __str__(self) -> str:
-        parts = []
+        parts = ["\n".join([title, *_listed(found)]) for title, found in self._kinds()]
+        return "\n\n".join([*(parts or ["no races"]), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        rows = [(title, line) for title, found in self._kinds() for line in _listed(found)]
+        notes = [("note", note) for note in self._notes()]
+        return html_table("Findings", [*(rows or [("no races", "")]), *notes])
+
+    def _kinds(self) -> Iterator[tuple[str, Sequence[Race | Mismatch | Access]]]:
+        """Yield the title and the findings of each kind that was found."""
         for title, found in (
             ("races", self.races),
             ("unordered by your declaration (OUTPUT_EXISTING, NO_DEP)", self.declared),
@@ -187,21 +197,21 @@ class Findings:
             ("possible races (coarse: known by pages)", self.possible),
         ):
             if found:
-                parts.append("\n".join([f"{title}: {len(found)}", *_listed(found)]))
-        found_any = bool(parts)
+                yield f"{title}: {len(found)}", found
+
+    def _notes(self) -> Iterator[str]:
         if not self.is_complete:
-            parts.append("there are more pairs; these are the first ones")
+            yield "there are more pairs; these are the first ones"
         if self.measured_by_pages:
-            parts.append(
+            yield (
                 f"measured by pages only: {self.measured_by_pages} tasks (binary kernels); build "
                 "them from source for exact bytes"
             )
         if self.unmeasured:
-            parts.append(
+            yield (
                 f"not measured: {self.unmeasured} tasks (Python kernels, or binaries outside of "
                 "deterministic mode); the check uses what they declare"
             )
-        return "\n\n".join(parts if found_any else ["no races", *parts])
 
 
 def _listed(found: Sequence[Race | Mismatch | Access]) -> Iterator[str]:

@@ -93,8 +93,8 @@ def _content(
     }
 
 
-def _device_content(trace: TraceData) -> dict[str, Any]:
-    """Return what the script needs of the trace of a device."""
+def device_lanes(trace: TraceData) -> tuple[list[dict[str, Any]], NDArray[Any], list[str]]:
+    """Return the lanes of a device's trace, their items in order of time, and the names."""
     names: dict[str, int] = {}
     lanes: list[dict[str, Any]] = []
     parts: list[NDArray[Any]] = []
@@ -121,9 +121,20 @@ def _device_content(trace: TraceData) -> dict[str, Any]:
             mine = rows[trace.tasks["worker"][rows] == track - FIRST_WORKER]
             pieces.append(_task_items(trace, mine, name_of_kernel))
         add(track_name(track), "thread", _apart(np.concatenate(pieces)))
-    items = np.concatenate(parts) if parts else np.zeros(0, ITEM)
+    return lanes, np.concatenate(parts) if parts else np.zeros(0, ITEM), list(names)
+
+
+def worker_lanes(trace: WorkerTraceData) -> tuple[list[dict[str, Any]], NDArray[Any], list[str]]:
+    """Return the lanes of a Worker's trace, their items in order of time, and the names."""
+    shown = _Shown(lanes_of(trace))
+    return shown.lanes, np.array(shown.items, ITEM), list(shown.names)
+
+
+def _device_content(trace: TraceData) -> dict[str, Any]:
+    """Return what the script needs of the trace of a device."""
+    lanes, items, names = device_lanes(trace)
     cores = [trace.core_name(core) for core in range(3 * trace.blocks)]
-    return _content(trace, cores, lanes, items, list(names), _rings(trace), _details(trace))
+    return _content(trace, cores, lanes, items, names, _rings(trace), _details(trace))
 
 
 def _task_items(trace: TraceData, rows: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:

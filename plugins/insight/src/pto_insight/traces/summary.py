@@ -324,7 +324,7 @@ def _advice_lines(trace: TraceData) -> list[str]:
     waited = {name: counts.get(f"blocked_on_{name}_ns", 0) for name in _SETTINGS}
     lines = [
         f"submits waited {_counted(counts.get(f'blocked_on_{name}', 0), 'time')}, "
-        f"{_nanoseconds(time)}, for "
+        f"{nanoseconds(time)}, for "
         f"{name.replace('_', ' ')}: {_SETTINGS[name]}"
         for name, time in sorted(waited.items(), key=lambda item: -item[1])
         if time
@@ -373,7 +373,7 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: TraceData) -> list[li
     children = trace.children[path]
     length = analysis.run_time(view)
     count, runs = len(np.unique(view.tasks["task"])), len(np.unique(view.tasks["run"]))
-    time = _nanoseconds(length)
+    time = nanoseconds(length)
     return [
         [f"Worker {path}: {_counted(count, 'task')} in {time}, {_counted(runs, 'run')}"],
         kernel_table(view, _OF_WORKER),
@@ -409,7 +409,7 @@ def _source_lines(trace: WorkerTraceData, path: str, view: TraceData) -> list[st
         (
             *key,
             f"{len(times):,}",
-            *(_nanoseconds(time) for time in (sum(times), _mean(times))),
+            *(nanoseconds(time) for time in (sum(times), _mean(times))),
             arguments[key] or "-",
         )
         for key, times in most
@@ -426,7 +426,7 @@ def _lost_lines(trace: WorkerTraceData, path: str) -> list[str]:
     places = np.flatnonzero(is_lost & (rows["result"] == FAILED)).tolist()
     lines = [
         f"lost: {trace.callable_name(one['callable'])}, task {one['task']}, after at most "
-        f"{_nanoseconds(end - one['start'])} in process {one['pid']} of "
+        f"{nanoseconds(end - one['start'])} in process {one['pid']} of "
         f"{trace.path(one['child'])}, which exited"
         for one, end in zip(rows[places], ends[places], strict=True)
     ]
@@ -440,7 +440,7 @@ def _child_lines(children: tuple[str, ...], view: TraceData, length: int) -> lis
     for number, path in enumerate(children):
         calls = np.count_nonzero((view.tasks["core"] == number) & (view.tasks["end"] >= 0))
         busy = _busy_time(view, number)
-        rows.append((path, f"{calls:,}", _nanoseconds(busy), _share(busy, length)))
+        rows.append((path, f"{calls:,}", nanoseconds(busy), _share(busy, length)))
     return _aligned(("child", "calls", "busy", "share"), rows)
 
 
@@ -454,7 +454,7 @@ def _worker_peak_lines(view: TraceData) -> list[str]:
     lines = _aligned(("peak", "value"), rows) if rows else []
     waits = view.records[view.records["event"] == Event.BACK_PRESSURE]
     if len(waits):
-        time = _nanoseconds(int((waits["end"] - waits["start"]).sum()))
+        time = nanoseconds(int((waits["end"] - waits["start"]).sum()))
         lines.append(
             f"submits waited {_counted(len(waits), 'time')}, {time}, for space: use a larger "
             "heap_ring_size, or smaller scopes; for tasks with retries, a larger snapshot_limit"
@@ -475,8 +475,8 @@ def _range_lines(trace: WorkerTraceData) -> list[str]:
             name,
             path,
             f"{len(times):,}",
-            _nanoseconds(sum(times)),
-            _nanoseconds(_mean(times)),
+            nanoseconds(sum(times)),
+            nanoseconds(_mean(times)),
         )
         for (name, path), times in lengths.items()
     ]
@@ -518,10 +518,11 @@ def _counted(number: int, what: str) -> str:
 
 def _time_text(value: float, trace: TraceData) -> str:
     """Return a time with its unit."""
-    return f"{value:,.0f} steps" if trace.unit == "steps" else _nanoseconds(value)
+    return f"{value:,.0f} steps" if trace.unit == "steps" else nanoseconds(value)
 
 
-def _nanoseconds(value: float) -> str:
+def nanoseconds(value: float) -> str:
+    """Return a time with a unit that suits it."""
     for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
         if abs(value) >= limit:
             return f"{value / limit:.3g} {unit}"

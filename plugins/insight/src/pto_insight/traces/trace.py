@@ -26,6 +26,7 @@ from pto_insight.traces.records import (
     with_user_ranges,
 )
 from pto_insight.traces.summary import summary_text
+from pto_insight.traces.timeline import device_timeline
 
 _CORE_MASK = np.uint64(0xFFFFFFFF)
 
@@ -36,6 +37,9 @@ class Trace(TraceData):
     def table(self) -> str:
         """Return the table of kernels and the summary as text."""
         return summary_text(self)
+
+    def _repr_html_(self) -> str:
+        return device_timeline(self)
 
     def __repr__(self) -> str:
         lost = f", {self.lost_total} lost" if self.lost_total else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from pto_insight.traces.data import WorkerTraceData
 from pto_insight.traces.files import read_any_data, write_worker_data
 from pto_insight.traces.summary import worker_summary
+from pto_insight.traces.timeline import worker_timeline
 from pto_insight.traces.trace import Trace
 
 
@@ -32,6 +33,9 @@ class WorkerTrace(WorkerTraceData):
     def table(self) -> str:
         """Return the summary of each Worker and each device as text."""
         return worker_summary(self)
+
+    def _repr_html_(self) -> str:
+        return worker_timeline(self)
 
     def write(self, prefix: str | os.PathLike[str]) -> list[Path]:
         """Write ``PREFIX.trace.npz``, ``PREFIX.pftrace`` and ``PREFIX.html``; return the paths.
