@@ -1,8 +1,12 @@
-"""Events in the children of a Worker have the format and the configuration of the Worker."""
+"""Events in the children of a Worker have its format and configuration; printed lines stay."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,3 +53,32 @@ def test_forked_children_inherit_the_configuration_of_the_program(
     with structlog.contextvars.bound_contextvars(request="r7"):
         run()
     assert "MINE r7" in capfd.readouterr().out
+
+
+CRASH = """
+import os
+from pto_core import Worker, task
+
+@task
+def crash():
+    print("before the crash")
+    os._exit(1)
+
+with Worker(level=3, num_sub_workers=1, start_method="{start_method}") as worker:
+    with worker.session() as s:
+        s.submit(crash).exception()
+"""
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_crash_loses_no_printed_line(start_method: str, tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text(CRASH.format(start_method=start_method))
+    done = subprocess.run(
+        [sys.executable, "crash.py"],
+        cwd=tmp_path,
+        env={name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("before the crash\n", "")

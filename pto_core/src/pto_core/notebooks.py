@@ -1,9 +1,14 @@
-"""What a notebook shows: tables, and text that changes in place."""
+"""The output of a notebook: tables, and the streams that it shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+
+
+def is_of_notebook(stream: object) -> bool:
+    """Return whether text of a stream appears in a notebook."""
+    return type(stream).__module__.startswith("ipykernel.")
 
 
 def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:

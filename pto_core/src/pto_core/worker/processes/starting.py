@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import io
 import os
 import pickle
 import signal
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from pto_core import _worker
 from pto_core.errors import UsageError
+from pto_core.notebooks import is_of_notebook
 from pto_core.worker.failures import Failure
 from pto_core.worker.processes.child_process import LENGTH, AddressTakenError
 from pto_core.worker.processes.parking import (
@@ -118,6 +120,7 @@ def run_child(
         _worker.set_process_name(_process_name(start.path))
         _reset_signals(mask)
         limit_thread_pools()
+        _print_at_once()
         body = prepare()
         body(start)
         code = 0
@@ -148,6 +151,21 @@ def flush_output() -> None:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     _worker.flush_streams()
+
+
+def _print_at_once() -> None:
+    """Write each printed line at once, so that a crash loses none.
+
+    The streams of a notebook would send text to the cell whose code has forked this process. Text
+    that is written to the descriptors appears in the current cell.
+    """
+    for name in ("stdout", "stderr"):
+        if is_of_notebook(getattr(sys, name)):
+            setattr(sys, name, getattr(sys, f"__{name}__"))
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError, ValueError):  # the program has closed it
+                stream.reconfigure(line_buffering=True)
 
 
 def _reset_signals(mask: bytes) -> None:
