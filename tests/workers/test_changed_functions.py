@@ -250,16 +250,22 @@ def test_a_function_that_a_later_cell_defines_is_found(make, cell: Cell) -> None
         assert s.submit(main.work, 1).result() == 2
 
 
-def test_a_cached_helper_is_that_of_the_start(make, cell: Cell) -> None:
-    """It is pickled by its name."""
-    cached = "import functools\n@functools.lru_cache\ndef cached(): return SIZE"
+def test_a_cached_helper_may_change(make, cell: Cell) -> None:
+    """Without a change, children keep its cache."""
+    cached = (
+        "import functools\n"
+        "@functools.lru_cache(maxsize=3)\n"
+        "def cached(n): return SIZE if n == 0 else cached(n - 1)"
+    )
     cell(f"from pto_core import task\nSIZE = 1\n{cached}")
-    main = cell("work = task(lambda: (SIZE, cached()))")
+    main = cell("work = task(lambda: (cached(1), cached.cache_info().currsize))")
     worker = make(num_sub_workers=1)
     with worker.session() as s:
-        assert s.submit(main.work).result() == (1, 1)
-        cell(f"SIZE = 2\n{cached}")
-        assert s.submit(main.work).result() == (2, 1)
+        assert s.submit(main.work).result() == (1, 2)
+        cell("SIZE = 2")
+        assert s.submit(main.work).result() == (2, 2)
+        cell("@functools.lru_cache(maxsize=1)\ndef cached(n): return 3")
+        assert [s.submit(main.work).result() for _ in range(2)] == [(3, 1), (3, 1)]
 
 
 def test_a_closure_variable_may_change(make) -> None:

@@ -63,6 +63,11 @@ def serialised(value: Any, is_known: IsKnown | None = None) -> bytes:
     return content.getvalue()
 
 
+def _cached(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
+    """Return a function with an empty cache."""
+    return functools.lru_cache(**parameters)(function)
+
+
 @functools.cache
 def pickler_by_code() -> type[Any]:
     """Return the class that pickles functions and classes by code if the receiver lacks them."""
@@ -77,6 +82,8 @@ def pickler_by_code() -> type[Any]:
             is_code = isinstance(thing, type | FunctionType) and thing.__module__ == _MAIN
             if is_code and self._is_known(cast("type | FunctionType", thing)):
                 return NotImplemented
+            if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__ == _MAIN:
+                return _cached, (thing.cache_parameters(), thing.__wrapped__)
             reduced = super().reducer_override(thing)
             bases = thing.__bases__ if isinstance(thing, type) else ()
             if reduced is not NotImplemented and any(base.__module__ == _MAIN for base in bases):
