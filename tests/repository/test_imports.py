@@ -24,7 +24,7 @@ ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
 FLOORS = (
     (  # the base
         *("errors", "config", "plugins", "interfaces", "interrupts", "_interrupts", "log", "trust"),
-        *("notebooks", "output_files", "standard_streams", "user_ranges"),
+        *("notebooks", "output_files", "progress", "standard_streams", "user_ranges"),
     ),
     ("kernels", "toolchain", "device", "_native", "chip"),  # one chip
     ("worker", "_worker", "published"),  # Workers

@@ -16,7 +16,7 @@ import pytest
 
 from pto_core import Out, task
 from pto_core.errors import TaskFailedError
-from pto_core.worker.progress import Follower, PlainLines, Progress, TerminalBar
+from pto_core.progress import Follower, PlainLines, Progress, TerminalBar
 
 SOON_S = 20.0
 HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"

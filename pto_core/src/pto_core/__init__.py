@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from pto_core.kernels.retries import (
         Retries as Retries,
     )
+    from pto_core.progress import (
+        Progress as Progress,
+    )
     from pto_core.user_ranges import (
         range as range,
     )
@@ -82,9 +85,6 @@ if TYPE_CHECKING:
         Hosts as Hosts,
         RemoteCallable as RemoteCallable,
         RemoteWorkerSpec as RemoteWorkerSpec,
-    )
-    from pto_core.worker.progress import (
-        Progress as Progress,
     )
     from pto_core.worker.remote_transport import (
         RemoteBuffer as RemoteBuffer,
@@ -140,7 +140,7 @@ _PARTS = {
         "RemoteCallable",
         "RemoteWorkerSpec",
     ),
-    "worker.progress": ("Progress",),
+    "progress": ("Progress",),
     "worker.remote_transport": (
         "RemoteBuffer",
         "RemoteTaskArgs",

@@ -20,9 +20,9 @@ from pto_core.errors.plain_functions import require_executed
 from pto_core.errors.values import shown
 from pto_core.kernels import CallConfig
 from pto_core.plugins import insight, observation, registered
+from pto_core.progress import Progress
 from pto_core.worker.child_group import ChildGroup
 from pto_core.worker.failures import Failure, RunErrors
-from pto_core.worker.progress import Progress
 
 if TYPE_CHECKING:
     from pto_insight.graphs import TaskGraph

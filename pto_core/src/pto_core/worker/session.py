@@ -27,11 +27,11 @@ from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import SubmitOptions
 from pto_core.notebooks import html_table
 from pto_core.plugins import insight, observation
+from pto_core.progress import Follower, Listener, default_listener
 from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
 from pto_core.worker.host_accesses import HostAccesses
-from pto_core.worker.progress import Follower, Listener, default_listener
 from pto_core.worker.tasks import (
     ChipTask,
     GraphTask,

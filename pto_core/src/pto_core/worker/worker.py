@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pto_core.config import Config
     from pto_core.interfaces import Policy, Scheduler
     from pto_core.kernels import CallConfig, DataType
-    from pto_core.worker.progress import Listener
+    from pto_core.progress import Listener
     from pto_insight.graphs import Findings, TaskGraph
     from pto_insight.traces.worker_trace import WorkerTrace
 
