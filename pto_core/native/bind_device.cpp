@@ -5,6 +5,7 @@
 
 #include "device.hpp"
 #include "errors.hpp"
+#include "task_watch.hpp"
 #include "text.hpp"
 
 namespace pto::core {
@@ -80,7 +81,17 @@ void bind_use(nb::class_<OpenDevice>& bound) {
           "Copy an array to new device memory.")
       .def("activity", &OpenDevice::activity,
            nb::sig("def activity(self) -> list[tuple[str, int, int, int]]"),
-           "Return (kernel name, task, core, func_id) of each running kernel.");
+           "Return (kernel name, task, core, func_id) of each running kernel.")
+      .def(
+          "kernel_counts",
+          [](const OpenDevice& self) {
+            const KernelCounts counts =
+                count_kernels(self.is_open() ? self.backend()->activity(self.handle()) : nullptr);
+            return nb::make_tuple(counts.begun, counts.ended);
+          },
+          nb::sig("def kernel_counts(self) -> tuple[int, int]"),
+          "Return the numbers of kernels that have begun and ended since the device was opened. "
+          "They are 0 if the backend has no activity page.");
 }
 
 void bind_loading(nb::class_<OpenDevice>& bound) {

@@ -37,6 +37,18 @@ std::vector<RunningTask> running_tasks(const pto_activity_page* page) {
   return running;
 }
 
+KernelCounts count_kernels(const pto_activity_page* page) {
+  KernelCounts counts;
+  if (!page) return counts;
+  const uint32_t slots = std::min<uint32_t>(relaxed(page->slots), PTO_ACTIVITY_SLOTS);
+  for (uint32_t i = 0; i < slots; ++i) {
+    const uint64_t sequence = relaxed(page->slot[i].sequence);
+    counts.begun += (sequence + 1) / 2;
+    counts.ended += sequence / 2;
+  }
+  return counts;
+}
+
 std::optional<RunningTask> TaskWatch::find_late(const pto_activity_page* page, uint64_t now_ns,
                                                 uint64_t limit_ns) {
   for (const RunningTask& task : running_tasks(page)) {

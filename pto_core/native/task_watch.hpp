@@ -27,6 +27,15 @@ std::string task_name(uint64_t task, uint32_t capabilities);
 // Return the kernels that are running now. Any thread may call this.
 std::vector<RunningTask> running_tasks(const pto_activity_page* page);
 
+// The numbers of kernels that have begun and have ended since the device was opened.
+struct KernelCounts {
+  uint64_t begun = 0;
+  uint64_t ended = 0;
+};
+
+// Return these numbers, or zeros without a page. Any thread may call this.
+KernelCounts count_kernels(const pto_activity_page* page);
+
 // Finds a task that runs on a core for longer than a limit. The time counts from the first call
 // that saw the task, so a task is never reported too early.
 class TaskWatch {

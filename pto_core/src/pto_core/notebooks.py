@@ -1,9 +1,11 @@
-"""The output of a notebook: tables, and the streams that it shows."""
+"""The output of a notebook: tables, and text that changes in place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from importlib import import_module
+from typing import Any
 
 
 def is_of_notebook(stream: object) -> bool:
@@ -19,3 +21,19 @@ def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
         for name, value in rows
     )
     return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
+
+
+class OutputInPlace:
+    """A part of the output of a cell that each :meth:`show` replaces."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, html: str, text: str) -> None:
+        """Show ``html``, or ``text`` where the notebook shows no HTML."""
+        data = {"text/html": html, "text/plain": text}
+        if self._handle is None:
+            display = import_module("IPython.display").display
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)

@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Any, TextIO
 
 from pto_core.errors.limits import start_thread
 from pto_core.errors.plain_functions import require_plain
+from pto_core.notebooks import OutputInPlace, is_of_notebook
 
 _INTERVAL_S = 0.1
 _LINE_INTERVAL_S = 1.0
@@ -19,12 +21,16 @@ _LINE_INTERVAL_S = 1.0
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run. ``submitted`` increases while the run is open."""
+    """The progress of a run. ``submitted`` increases while the run is open.
+
+    ``noun``: what the numbers count.
+    """
 
     submitted: int
     finished: int
     failed: int
     is_over: bool = False
+    noun: str = "tasks"
 
 
 Listener = Callable[[Progress], None]
@@ -45,7 +51,9 @@ os.register_at_fork(after_in_child=_leave_bars)
 
 
 def default_listener(label: str) -> Listener:
-    """Return a bar if standard error is a terminal, otherwise a printer of plain lines."""
+    """Return a bar in a notebook or on a terminal, otherwise a printer of plain lines."""
+    if is_of_notebook(sys.stderr):
+        return NotebookBar(label)
     return TerminalBar(label) if sys.stderr.isatty() else PlainLines(label)
 
 
@@ -60,13 +68,32 @@ class PlainLines:
     def __call__(self, progress: Progress) -> None:
         """Print a line if the interval has passed and the progress has changed."""
         now = time.monotonic()
-        text = f"{self._label}: {progress.finished} of {progress.submitted} tasks"
-        if progress.failed:
-            text += f", {progress.failed} failed"
+        text = _counts(self._label, progress)
         if text != self._last and (progress.is_over or now >= self._next_s):
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
             self._last, self._next_s = text, now + _LINE_INTERVAL_S
+
+
+class NotebookBar:
+    """A bar in the output of a cell. It stays there after the run."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._output = OutputInPlace()
+
+    def __call__(self, progress: Progress) -> None:
+        """Update the bar."""
+        text = _counts(self._label, progress)
+        bar = (
+            f"<progress value='{progress.finished}' max='{max(progress.submitted, 1)}'></progress>"
+        )
+        self._output.show(f"{bar} {escape(text)}", text)
+
+
+def _counts(label: str, progress: Progress) -> str:
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    return f"{label}: {progress.finished} of {progress.submitted} {progress.noun}{failed}"
 
 
 class TerminalBar:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pto_core
-from pto_core import ChipCallable, Device, kernel
+from pto_core import ChipCallable, Device, Progress, kernel
 from pto_core.device import Graph
 from pto_core.errors import CapacityError, CycleError, PtoError, UnsupportedError, UsageError
 
@@ -67,6 +67,31 @@ def test_kernels_go_to_their_type_of_core(device: Device) -> None:
     assert sum(tasks for core, tasks, _ in cores if core == "aic") == 3
     assert sum(tasks for core, tasks, _ in cores if core == "aiv") == 1
     assert [core for core, _, _ in cores].count("aic") * 2 == [c for c, _, _ in cores].count("aiv")
+
+
+def test_progress_counts_the_kernels_that_have_begun_and_ended(device: Device) -> None:
+    seen: list[Progress] = []
+    is_seen = threading.Event()
+
+    @kernel(core="aiv")
+    def wait():
+        assert is_seen.wait(60)
+
+    def listen(progress: Progress) -> None:
+        seen.append(progress)
+        if (progress.submitted, progress.finished) == (2, 1):
+            is_seen.set()
+
+    def graph(rt):
+        first, second = rt.add_task(nothing, ()), rt.add_task(wait, ())
+        rt.add_successor(first, second)
+        for one in (first, second):
+            rt.publish(one)
+
+    device.run(graph, progress=listen)
+    device.run(graph, progress=listen)
+    assert Progress(2, 1, 0, noun="kernels") in seen
+    assert seen[-1] == Progress(2, 2, 0, is_over=True, noun="kernels")
 
 
 def test_edges_order(device: Device) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
 from pto_core.kernels.call_config import with_access_log
 from pto_core.plugins import Observers, insight, observation, registered
+from pto_core.progress import Follower, Listener, Progress, default_listener
 from pto_core.toolchain import Toolchain, device_options, runtime_artefacts
 
 if TYPE_CHECKING:
@@ -116,6 +118,7 @@ class Device:
         written: bool = False,
         trace: int | None = None,
         stream: object = None,
+        progress: bool | Listener = False,
     ) -> RunReport:
         """Run ``chip`` on ``args`` and wait. Outputs are complete when this returns.
 
@@ -133,7 +136,9 @@ class Device:
         is ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one. ``"check"``: as the
         default, and after the run a RaceError reports the tasks that race. ``accesses``: keep the
         access log in the report; ``written``: with the bytes that measured tasks wrote. ``trace``:
-        1 to 4 records the run in ``report.trace`` (docs/traces.md).
+        1 to 4 records the run in ``report.trace`` (docs/traces.md). ``progress``: as for
+        :meth:`pto_core.Worker.session`, with the numbers of kernels that have begun and ended; on a
+        backend that does not show its running kernels, both are 0.
 
         Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
         otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
@@ -150,16 +155,11 @@ class Device:
         writes_graph = config is not None and config.enable_dep_gen != 0
         files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
         is_traced = bool(trace) if trace is not None else files is not None and files.trace
-        report = self._run(
-            chip,
-            args,
-            _logged(packed, written) if accesses or is_checked or writes_graph else packed,
-            timeout_s,
-            None if is_checked and hazards is not None else hazards,
-            files,
-            is_traced,
-            stream,
-        )
+        if accesses or is_checked or writes_graph:
+            packed = _logged(packed, written)
+        used = None if is_checked and hazards is not None else hazards
+        with _followed(self._native, self.name, progress):
+            report = self._run(chip, args, packed, timeout_s, used, files, is_traced, stream)
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
         if is_checked:
@@ -361,6 +361,26 @@ class _Files:
             self.write(trace, None)
         except OSError as problem:
             error.add_note(f"the trace of the run was not written: {problem}")
+
+
+@contextmanager
+def _followed(native: _native.Device, label: str, progress: bool | Listener) -> Iterator[None]:
+    """Report the numbers of kernels that begin and end in a block."""
+    if progress is False:
+        yield
+        return
+    first = native.kernel_counts()
+
+    def counts(*, is_over: bool = False) -> Progress:
+        begun, ended = native.kernel_counts()
+        return Progress(begun - first[0], ended - first[1], 0, is_over, "kernels")
+
+    follower = Follower(counts, default_listener(label) if progress is True else progress)
+    follower.start()
+    try:
+        yield
+    finally:
+        follower.stop(counts(is_over=True))
 
 
 def _files_of(config: CallConfig, tracing: DeviceTracing, run: int) -> _Files | None:
