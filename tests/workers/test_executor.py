@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core.errors import ChildDiedError, UsageError
+from pto_core.errors import ChildDiedError, TaskFailedError, UsageError
 
 WAIT_S = 30
 
@@ -251,3 +251,18 @@ def test_a_thread_with_a_session_does_not_wait_for_a_thread_that_needs_its_end(
     first.join(WAIT_S)
     executor.shutdown()
     assert results == [1]
+
+
+def fail(item: int) -> None:
+    raise ValueError(item)
+
+
+def test_tasks_have_the_name_of_the_function_of_the_program(worker) -> None:
+    with worker.trace() as trace:
+        with pytest.raises(TaskFailedError, match=r"in task 0 \(fail, "):
+            worker.map(fail, [1], chunksize=1)
+        assert worker.map(double, [1]) == [2]
+        with worker.executor() as executor:
+            assert executor.submit(hold, Path("/"), Path(os.devnull)).result() == "held"
+            assert list(executor.map(double, [1, 2], chunksize=2)) == [2, 4]
+    assert {name.partition(" ")[0] for name in trace.callables} == {"fail", "double", "hold"}

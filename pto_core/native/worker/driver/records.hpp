@@ -26,11 +26,11 @@ namespace pto::worker {
 // driver role uses them.
 class Catalogue {
  public:
-  // Return the number of a callable. Callables with equal digests have the same number.
+  // Return the number of a callable. Callables with equal digests and names have the same number.
   uint32_t add_callable(const Digest& digest, const std::string& name) {
-    const std::string key(reinterpret_cast<const char*>(digest.data()), digest.size());
+    const std::string bytes(reinterpret_cast<const char*>(digest.data()), digest.size());
     const auto [found, is_new] =
-        callable_numbers_.try_emplace(key, static_cast<uint32_t>(callables_.size()));
+        callable_numbers_.try_emplace(bytes + name, static_cast<uint32_t>(callables_.size()));
     if (is_new) callables_.push_back({digest, name});
     return found->second;
   }

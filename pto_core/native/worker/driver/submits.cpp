@@ -85,12 +85,13 @@ const CallNumbers::KnownHandle& CallNumbers::callable(PyObject* object, Kind kin
     return known;
   }
   const CallableHandle handle = check_handle(object, kind);  // add_callable() may release the GIL
+  const std::string name = nb::inst_ptr<CallableHandle>(object)->name;  // a copy may have another
   {
     const Role role = driver_.ask();
     DriverCore& core = role->core;
     const uint32_t callables = core.catalogue.callables();
-    known.number = core.catalogue.add_callable(handle.digest, handle.name);
-    if (core.catalogue.callables() > callables) core.tracer.callable_added(handle.name);
+    known.number = core.catalogue.add_callable(handle.digest, name);
+    if (core.catalogue.callables() > callables) core.tracer.callable_added(name);
   }
   known.space = handle.space;
   known.version = version;

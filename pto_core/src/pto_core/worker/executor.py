@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -20,7 +19,7 @@ from pto_core.errors import (
 )
 from pto_core.errors.limits import start_thread
 from pto_core.worker.futures import TaskHandle
-from pto_core.worker.session import Session
+from pto_core.worker.session import Session, call_of
 from pto_core.worker.tasks import task
 
 _PATIENCE_S = 10.0  # the longest wait for another thread that uses the executor
@@ -66,7 +65,9 @@ class WorkerExecutor(concurrent.futures.Executor):
             if not self._is_open:
                 self._session.__enter__()
                 self._is_open = True
-            handle: TaskHandle[T] = self._session.submit(_call, fn, args, kwargs)
+            called = args[0] if fn is _starred else fn
+            call = call_of(_call, called)
+            handle: TaskHandle[T] = self._session.submit(call, fn, args, kwargs)
             self._handles.add(handle)
             return handle
 
@@ -88,7 +89,7 @@ class WorkerExecutor(concurrent.futures.Executor):
         items = zip(*iterables, strict=False)
         chunks = iter(lambda: list(itertools.islice(items, chunksize)), [])
         return itertools.chain.from_iterable(
-            super().map(partial(_starred, fn), chunks, timeout=timeout)
+            super().map(_starred, itertools.repeat(fn), chunks, timeout=timeout)
         )
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -140,6 +140,11 @@ class Registry:
             source.key = id(target)
         return Registration(handle, source, known, workers, references)
 
+    def renamed(self, handle: CallableHandle, name: str) -> CallableHandle:
+        """Return a copy of a handle whose submits have another name."""
+        parts = handle.digest, handle.kind, handle.namespace
+        return self.live.make(*parts, name, handle.registration)
+
     def add(self, registration: Registration) -> None:
         """Add a registration; children that start from now on receive its callable."""
         if not registration.is_temporary:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, Unpack, cast, overload
 
 from pto_core._native import integer
 from pto_core._worker import (
@@ -510,6 +510,10 @@ class Session(RunScope):
 
         The third object is the registration that the submitted task must keep, or None.
         """
+        if isinstance(task, _CallOf):
+            handle, target, temporary = self._typed(task.task)
+            renamed = self._node.registry.renamed(handle, task.name)
+            return renamed, target, temporary
         if not callable(task) and not isinstance(task, ChipCallable | CallableHandle):
             raise UsageError(
                 f"the task is {shown(task)}; pass a function with @task and then its arguments, as "
@@ -560,6 +564,18 @@ class Submitter:
         """Submit a task; see :meth:`Session.submit`."""
         handle: TaskHandle[Outcome] = self._submit(task, *args, **kwargs)
         return handle
+
+
+class _CallOf(NamedTuple):
+    """A task that calls a function of the program, with the name of this function."""
+
+    task: Task[..., Any]
+    name: str
+
+
+def call_of(task: Task[..., Any], function: object) -> Any:
+    """Return ``task`` for submits that have the name of ``function`` in messages and traces."""
+    return _CallOf(task, name_of(function))
 
 
 def _new_log(hazards: str, memory: ValueMemory | None) -> SessionLog | None:
@@ -638,8 +654,9 @@ def mapped(
         if is_repeated:
             singles = [s.submit(cast("Task[..., Mapped]", function), item) for item in given]
             return [handle.result() for handle in singles]
+        each = call_of(_each, function)
         handles = [
-            s.submit(_each, function, given[first : first + size])
+            s.submit(each, function, given[first : first + size])
             for first in range(0, len(given), size)
         ]
         return [value for handle in handles for value in handle.result()]
