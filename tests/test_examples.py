@@ -162,7 +162,7 @@ def assert_same_bytes(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) 
 
 def test_every_example_is_listed() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
-    assert folders == set(TASKS) | set(PROGRAMS)
+    assert folders == set(TASKS) | set(PROGRAMS) | {"21_notebook"}
     assert set(TASKS) == set(RUNTIMES)
 
 
@@ -173,7 +173,7 @@ def test_every_case_is_listed(example: str) -> None:
     assert golden["DEFAULT_CASE"] in TASKS[example]
 
 
-@pytest.mark.parametrize("example", sorted({**TASKS, **PROGRAMS}))
+@pytest.mark.parametrize("example", [*sorted({**TASKS, **PROGRAMS}), "21_notebook"])
 def test_readme_fits_on_a_screen(example: str) -> None:
     text = (EXAMPLES / example / "README.md").read_text()
     assert len(text.splitlines()) <= README_LINES_MAX

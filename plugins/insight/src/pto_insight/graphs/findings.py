@@ -182,7 +182,7 @@ class Findings:
     def _repr_html_(self) -> str:
         rows = [(title, line) for title, found in self._kinds() for line in _listed(found)]
         notes = [("note", note) for note in self._notes()]
-        return html_table("Findings", [*(rows or [("no races", "")]), *notes])
+        return html_table("Findings", [*(rows or [("races", "none")]), *notes])
 
     def _kinds(self) -> Iterator[tuple[str, Sequence[Race | Mismatch | Access]]]:
         """Yield the title and the findings of each kind that was found."""
