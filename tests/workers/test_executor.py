@@ -257,12 +257,19 @@ def fail(item: int) -> None:
     raise ValueError(item)
 
 
+def made(item: int) -> Any:
+    return threading.Lock()
+
+
 def test_tasks_have_the_name_of_the_function_of_the_program(worker) -> None:
+    with pytest.raises(TaskFailedError, match=r"the value that made returned"):
+        worker.map(made, [1])
     with worker.trace() as trace:
-        with pytest.raises(TaskFailedError, match=r"in task 0 \(fail, "):
+        with pytest.raises(TaskFailedError, match=r"in task 1 \(fail, "):
             worker.map(fail, [1], chunksize=1)
         assert worker.map(double, [1]) == [2]
         with worker.executor() as executor:
             assert executor.submit(hold, Path("/"), Path(os.devnull)).result() == "held"
             assert list(executor.map(double, [1, 2], chunksize=2)) == [2, 4]
-    assert {name.partition(" ")[0] for name in trace.callables} == {"fail", "double", "hold"}
+    names = {name.partition(" ")[0] for name in trace.callables}
+    assert names == {"made", "fail", "double", "hold"}

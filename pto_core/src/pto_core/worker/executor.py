@@ -33,8 +33,12 @@ def _call(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[s
     return function(*args, **keywords)
 
 
+@task
 def _starred(function: Callable[..., T], items: Sequence[Sequence[Any]]) -> list[T]:
     return [function(*item) for item in items]
+
+
+_call.calls_argument = _starred.calls_argument = True
 
 
 class WorkerExecutor(concurrent.futures.Executor):
@@ -65,9 +69,11 @@ class WorkerExecutor(concurrent.futures.Executor):
             if not self._is_open:
                 self._session.__enter__()
                 self._is_open = True
-            called = args[0] if fn is _starred else fn
-            call = call_of(_call, called)
-            handle: TaskHandle[T] = self._session.submit(call, fn, args, kwargs)
+            is_chunk = fn is _starred
+            if is_chunk:
+                handle: TaskHandle[T] = self._session.submit(call_of(_starred, args[0]), *args)
+            else:
+                handle = self._session.submit(call_of(_call, fn), fn, args, kwargs)
             self._handles.add(handle)
             return handle
 

@@ -567,14 +567,14 @@ class Submitter:
 
 
 class _CallOf(NamedTuple):
-    """A task that calls a function of the program, with the name of this function."""
+    """A task that calls a function of the program, and the name of this function."""
 
     task: Task[..., Any]
     name: str
 
 
 def call_of(task: Task[..., Any], function: object) -> Any:
-    """Return ``task`` for submits that have the name of ``function`` in messages and traces."""
+    """Return ``task``, which calls its argument ``function``, for submits with that name."""
     return _CallOf(task, name_of(function))
 
 
@@ -615,6 +615,9 @@ def _check_log(log: SessionLog, path: str, *, is_checked: bool) -> None:
 @as_task
 def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     return [function(item) for item in items]
+
+
+_each.calls_argument = True
 
 
 def mapped(

@@ -205,6 +205,12 @@ _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED = range(6)
 _VALUES, _INPUT, _SLOT, _RETRIES, _PICKLED = range(6, 11)
 _KINDS = {int: _INT, float: _FLOAT, bool: _BOOL}
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
+
+
+def _name_of(function: object) -> str:
+    return str(getattr(function, "__qualname__", function))
+
+
 # Frequent types that are neither numbers nor arrays.
 _OBJECTS = frozenset({str, bytes, dict, list, tuple, set, type(None)})
 
@@ -215,6 +221,8 @@ class Task(Generic[Parameters, Value, Outcome]):
     A call runs the function in this process.
     """
 
+    calls_argument = False
+    """Whether the function calls its first argument, whose name then stands in messages."""
     is_of_worker = True
     """``device.run`` and ChipCallable read this, to explain that a Worker runs the task."""
 
@@ -241,7 +249,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         # by number of arguments
         self._directions: dict[int, list[tuple[str, Direction, int]]] = {}
         functools.update_wrapper(self, function, updated=())
-        self.name = str(getattr(function, "__qualname__", function))
+        self.name = _name_of(function)
 
     @property
     def retries(self) -> int:
@@ -453,32 +461,37 @@ class Task(Generic[Parameters, Value, Outcome]):
             empty_slot(slot)
         if block is None:
             keywords = self._inserted(values, pickle.loads(small)) if small else {}
-            self._call(values, keywords, slot)
+            self._call(values, keywords, slot, self._called(values))
             return
         received = Received(block, inputs)
         keywords = self._inserted(values, received.take())
+        name = self._called(values)
         try:
-            self._call(values, keywords, slot)
+            self._call(values, keywords, slot, name)
         except BaseException as error:
             traceback.clear_frames(error.__traceback__)  # they refer to the arguments
             values.clear()
             keywords.clear()
-            if kept := received.kept(self.name):
+            if kept := received.kept(name):
                 error.add_note(kept)
             raise
         values.clear()
         keywords.clear()
-        if kept := received.kept(self.name):
+        if kept := received.kept(name):
             if slot is not None:
                 empty_slot(slot)
-            raise UsageError(kept, name=self.name)
+            raise UsageError(kept, name=name)
 
-    def _call(self, values: list[Any], keywords: dict[str, Any], slot: Any) -> None:
-        """Call the function, and store what it returns."""
+    def _called(self, values: list[Any]) -> str:
+        """Return the name of the function in messages."""
+        return _name_of(values[0]) if self.calls_argument else self.name
+
+    def _call(self, values: list[Any], keywords: dict[str, Any], slot: Any, name: str) -> None:
+        """Call the function, and store what it returns. ``name``: its name in messages."""
         result = self._checked(*values, **keywords)
-        require_executed("task function", self.name, result)
+        require_executed("task function", name, result)
         if slot is not None:
-            store_result(slot, result, self.name)
+            store_result(slot, result, name)
         elif result is not None:
             raise UsageError(
                 f"task function {self.name} returned a value of type {type(result).__name__}, "

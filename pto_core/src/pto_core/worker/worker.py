@@ -313,8 +313,8 @@ class Worker(WorkerView, MemoryCalls):
 
         ``hazards``: ``"full"`` orders all conflicts, ``"raw"`` only reads after writes.
         ``"check"``: as ``"raw"``, and the end of the block raises a RaceError if tasks race.
-        ``async with`` waits without blocking the event loop. ``progress``: True shows a bar on a
-        terminal and lines elsewhere; a function is called with a Progress.
+        ``async with`` waits without blocking the event loop. ``progress``: True shows a bar in a
+        notebook or on a terminal, and lines elsewhere; a function is called with a Progress.
         """
         self._node.life.check_open()
         if not isinstance(hazards, str) or hazards != CHECK:
