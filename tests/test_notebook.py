@@ -20,16 +20,16 @@ def shown(cell: Any) -> tuple[dict[str, list[str]], list[Any]]:
     Lines are sorted, because two processes print them. Only the kinds of an output with times are
     returned.
     """
-    lines: dict[str, list[str]] = {}
+    texts: dict[str, str] = {}
     others: list[Any] = []
     for output in cell.get("outputs", ()):
         if output.output_type == "stream":
-            lines[output.name] = sorted(lines.get(output.name, []) + output.text.splitlines())
+            texts[output.name] = texts.get(output.name, "") + output.text
         elif "times" in cell.metadata.get("tags", ()):
             others.append(sorted(output.data))
         else:
             others.append({kind: CELL.sub("cell", text) for kind, text in output.data.items()})
-    return lines, others
+    return {name: sorted(text.splitlines()) for name, text in texts.items()}, others
 
 
 def test_a_kernel_shows_the_stored_outputs(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from html import escape
-from importlib import import_module
 from typing import Any
 
 
@@ -33,7 +33,7 @@ class OutputInPlace:
         """Show ``html``, or ``text`` where the notebook shows no HTML."""
         data = {"text/html": html, "text/plain": text}
         if self._handle is None:
-            display = import_module("IPython.display").display
-            self._handle = display(data, raw=True, display_id=True)
+            shell = sys.modules["IPython.core.display_functions"]  # each kernel loads it
+            self._handle = shell.display(data, raw=True, display_id=True)
         else:
             self._handle.update(data, raw=True)
