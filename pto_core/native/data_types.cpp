@@ -8,21 +8,22 @@
 namespace pto::core {
 namespace {
 
-constexpr int kCodes = 15;
-
 struct DataType {
-  int numpy;  // NumPy type number; -1 for bfloat16, which NumPy lacks
+  int numpy;  // NumPy type number; -1 for a type of ml_dtypes
   size_t bytes;
+  const char* name = nullptr;  // in ml_dtypes
 };
 
-constexpr DataType kTypes[kCodes] = {
-    {NPY_FLOAT32, 4}, {NPY_FLOAT16, 2}, {NPY_INT32, 4},  {NPY_INT16, 2},     {NPY_INT8, 1},
-    {NPY_UINT8, 1},   {-1, 2},          {NPY_INT64, 8},  {NPY_UINT64, 8},    {NPY_FLOAT64, 8},
-    {NPY_BOOL, 1},    {NPY_UINT16, 2},  {NPY_UINT32, 4}, {NPY_COMPLEX64, 8}, {NPY_COMPLEX128, 16},
+constexpr DataType kTypes[PTO_DTYPE_COUNT] = {
+    {NPY_FLOAT32, 4},       {NPY_FLOAT16, 2},   {NPY_INT32, 4},       {NPY_INT16, 2},
+    {NPY_INT8, 1},          {NPY_UINT8, 1},     {-1, 2, "bfloat16"},  {NPY_INT64, 8},
+    {NPY_UINT64, 8},        {NPY_FLOAT64, 8},   {NPY_BOOL, 1},        {NPY_UINT16, 2},
+    {NPY_UINT32, 4},        {NPY_COMPLEX64, 8}, {NPY_COMPLEX128, 16}, {-1, 1, "float8_e4m3fn"},
+    {-1, 1, "float8_e5m2"},
 };
 
-PyArray_Descr* bfloat16_descriptor() {
-  nb::object type = nb::module_::import_("ml_dtypes").attr("bfloat16");
+PyArray_Descr* descriptor_named(const char* name) {
+  nb::object type = nb::module_::import_("ml_dtypes").attr(name);
   PyArray_Descr* descriptor = nullptr;
   if (!PyArray_DescrConverter(type.ptr(), &descriptor)) throw nb::python_error();
   return descriptor;
@@ -87,10 +88,10 @@ void import_numpy() {
 }
 
 PyArray_Descr* descriptor_of(uint8_t code) {
-  static PyArray_Descr* descriptors[kCodes] = {};
+  static PyArray_Descr* descriptors[PTO_DTYPE_COUNT] = {};
   if (!descriptors[code]) {
-    const int number = kTypes[code].numpy;
-    descriptors[code] = number < 0 ? bfloat16_descriptor() : PyArray_DescrFromType(number);
+    const DataType& type = kTypes[code];
+    descriptors[code] = type.name ? descriptor_named(type.name) : PyArray_DescrFromType(type.numpy);
   }
   return descriptors[code];
 }
@@ -103,10 +104,11 @@ std::optional<uint8_t> code_of(PyArray_Descr* descriptor) {
   if (!PyArray_ISNBO(descriptor->byteorder)) return std::nullopt;
   if (auto code = code_of_kind(descriptor->kind, PyDataType_ELSIZE(descriptor))) return code;
   // ml_dtypes registers its types with NumPy under separate numbers, with kind 'V' or 'f'.
-  const bool may_be = PyDataType_ELSIZE(descriptor) == 2 &&
-                      std::strstr(descriptor->typeobj->tp_name, "bfloat16") != nullptr;
-  if (may_be && descriptor->typeobj == descriptor_of(PTO_DTYPE_BFLOAT16)->typeobj)
-    return PTO_DTYPE_BFLOAT16;
+  for (uint8_t code = 0; code < PTO_DTYPE_COUNT; ++code) {
+    const char* name = kTypes[code].name;
+    const bool may_be = name && std::strstr(descriptor->typeobj->tp_name, name) != nullptr;
+    if (may_be && descriptor->typeobj == descriptor_of(code)->typeobj) return code;
+  }
   return std::nullopt;
 }
 
@@ -133,7 +135,7 @@ uint8_t code_of_object(nb::handle dtype) {
   if (!code) {
     raise_usage("data type " + shown(keep) + " is not supported on a device; " +
                 (PyArray_ISNBO(descriptor->byteorder)
-                     ? "use float16/32/64, bfloat16, int8..64, uint8..64, bool or complex64/128"
+                     ? kSupported
                      : "its byte order is not that of this machine; use dtype.newbyteorder('=')"));
   }
   return *code;

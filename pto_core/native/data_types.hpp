@@ -10,10 +10,15 @@
 
 namespace pto::core {
 
+// The data types of arrays, in error messages.
+constexpr const char* kSupported =
+    "use float16/32/64, bfloat16, float8_e4m3fn, float8_e5m2, int8..64, uint8..64, bool or "
+    "complex64/128";
+
 void import_numpy();
 
 // Return a borrowed reference, which is valid as long as the process lives. Import ml_dtypes for
-// bfloat16.
+// its types.
 PyArray_Descr* descriptor_of(uint8_t code);
 size_t element_bytes(uint8_t code);
 

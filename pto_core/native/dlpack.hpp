@@ -8,7 +8,16 @@ namespace pto::core::dlpack {
 constexpr int32_t kCpu = 1;
 constexpr uint64_t kFlagReadOnly = 1;
 
-enum TypeCode : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6 };
+enum TypeCode : uint8_t {
+  kInt = 0,
+  kUInt = 1,
+  kFloat = 2,
+  kBfloat = 4,
+  kComplex = 5,
+  kBool = 6,
+  kFloat8E4m3fn = 10,
+  kFloat8E5m2 = 12
+};
 
 struct DlpackTensor {
   void* data;

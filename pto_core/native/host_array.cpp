@@ -10,9 +10,6 @@
 namespace pto::core {
 namespace {
 
-constexpr const char* kSupported =
-    "use float16/32/64, bfloat16, int8..64, uint8..64, bool or complex64/128";
-
 [[noreturn]] void refuse_type(const Describe& describe, const std::string& type) {
   raise_usage(describe() + " has data type " + type + ", which a device does not support; " +
               kSupported);
@@ -72,6 +69,10 @@ std::optional<uint8_t> code_of_dlpack(const dlpack::DlpackTensor& tensor) {
       return code_of_format("Zf", bytes);
     case dlpack::kBfloat:
       return bytes == 2 ? std::optional<uint8_t>(PTO_DTYPE_BFLOAT16) : std::nullopt;
+    case dlpack::kFloat8E4m3fn:
+      return bytes == 1 ? std::optional<uint8_t>(PTO_DTYPE_FLOAT8_E4M3FN) : std::nullopt;
+    case dlpack::kFloat8E5m2:
+      return bytes == 1 ? std::optional<uint8_t>(PTO_DTYPE_FLOAT8_E5M2) : std::nullopt;
     case dlpack::kBool:
       return bytes == 1 ? std::optional<uint8_t>(PTO_DTYPE_BOOL) : std::nullopt;
     default:

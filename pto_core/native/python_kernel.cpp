@@ -116,7 +116,7 @@ class CallArguments {
 
   static PyObject* array_of_tensor(uint64_t address) {
     const auto* data = reinterpret_cast<const pto_tensor_data*>(address);
-    if (data->ndims <= PTO_MAX_DIMS && data->dtype <= PTO_DTYPE_COMPLEX128) return array_of(*data);
+    if (data->ndims <= PTO_MAX_DIMS && data->dtype < PTO_DTYPE_COUNT) return array_of(*data);
     PyErr_Format(
         PyExc_TypeError,
         "the orchestration passed a tensor with %u dimensions and data type %u, which is not valid",

@@ -36,7 +36,7 @@ pto_tensor some_tensor(Random& random) {
   tensor.data = random() >> 8;
   tensor.ndims = static_cast<uint32_t>(random() % (PTO_MAX_DIMS + 1));
   for (uint32_t i = 0; i < tensor.ndims; ++i) tensor.shapes[i] = random() % 100;
-  tensor.dtype = static_cast<uint8_t>(random() % (PTO_DTYPE_COMPLEX128 + 1));
+  tensor.dtype = static_cast<uint8_t>(random() % PTO_DTYPE_COUNT);
   tensor.child_memory = random() % 2;
   return tensor;
 }
@@ -122,7 +122,7 @@ TEST(impossible_tensors_are_refused) {
   good.ndims = 2;
   good.shapes[0] = good.shapes[1] = 4;
   pto_tensor bad = good;
-  bad.dtype = PTO_DTYPE_COMPLEX128 + 1;
+  bad.dtype = PTO_DTYPE_COUNT;
   refuses(bad);
   bad = good;
   bad.ndims = PTO_MAX_DIMS + 1;

@@ -363,16 +363,12 @@ def test_a_session_and_a_run_that_fail_have_a_graph(make: Any, graphs: Any) -> N
     assert [len(graph) for _, graph in graphs] == [2, 2, 2, 2]
 
 
-def test_a_part_that_is_not_contiguous_is_refused_with_advice(make: Any) -> None:
+def test_arguments_of_a_program_that_are_not_contiguous_are_refused_with_advice(make: Any) -> None:
     worker = make(num_sub_workers=1)
-    x, y = worker.shared_array((4, 4)), worker.shared_array((4, 4))
-    with worker.session() as s:
-        for part in (x[:, 2:], x.T, x[::2]):
-            for arguments in ((part, y), (y, part)):
-                with pytest.raises(UsageError, match="and take the part in the function"):
-                    s.submit(plus_one, *arguments)
-        s.submit(plus_one, x[2:], y[:2])
-    assert (y[:2] == 1).all()
+    x = worker.shared_array((4, 4))
+    for part in (x[:, 2:], x.T, x[::2]):
+        with pytest.raises(UsageError, match="and take the part in the function"):
+            worker.run(lambda s, x: s.submit(plus_one, x, x), (part,))
 
 
 def test_the_setting_hazards_checks_graph_functions_only(make: Any) -> None:

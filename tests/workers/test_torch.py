@@ -112,6 +112,32 @@ def fill(args: TaskArgs) -> None:
     args.tensor(0).fill(3)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_types_that_numpy_lacks_are_those_of_ml_dtypes(make, torch, dtype) -> None:
+    worker = make(num_sub_workers=1)
+    given = torch.tensor([[1.5, -2.0], [0.25, 3.0]]).to(getattr(torch, dtype))
+    x, out = worker.array(given), worker.shared_array((2, 2), dtype)
+    assert x.dtype == out.dtype == np.dtype(getattr(ml_dtypes, dtype))
+    on_memory = torch.from_numpy(out.view("uint8")).view(getattr(torch, dtype))
+
+    @task
+    def flip(x: In, out: Out) -> Any:
+        out[...] = x.T
+        return x.dtype.name
+
+    with worker.session() as s:
+        assert s.submit(flip, x[:, ::-1], on_memory).result() == dtype
+    assert torch.equal(on_memory.float(), given.float().flip(1).T)
+    with pto_core.open_device("a2a3sim", runtime="host_build_graph") as device:
+        device.run(lambda rt, a, out: rt.publish(rt.add_task(negate, (a, out))), given, on_memory)
+    assert torch.equal(on_memory.float(), -given.float())
+
+
+@pto_core.kernel(core="aiv")
+def negate(x: In, out: Out) -> None:
+    np.negative(x, out=out)
+
+
 def test_bfloat16_arrives_with_its_type(make, torch) -> None:
     x = torch.tensor([1.5, -2.0], dtype=torch.bfloat16).share_memory_()
     kept = torch.zeros(2).share_memory_()

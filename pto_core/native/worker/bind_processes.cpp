@@ -28,16 +28,19 @@ auto as_os_error(Call call) {
   }
 }
 
-// An allocated range of a mapping. When the last reference is dropped, the range is zeroed, and
-// `note` receives its offset, its size, and False. With `may_keep`, if the mapping keeps no other
-// range, the range keeps its pages and its content, and `note` receives True. This class is native,
-// because a signal handler could run inside a Python destructor, which would drop the handler's
-// exception.
+// An allocated range of a mapping, which contains an array. When the last reference is dropped, the
+// range is zeroed, and `note` receives its offset, its size, and False. With `may_keep`, if the
+// mapping keeps no other range, the range keeps its pages and its content, and `note` receives True.
+// This class is native, because a signal handler could run inside a Python destructor, which would
+// drop the handler's exception.
 class SharedBlock {
  public:
-  SharedBlock(nb::object mapping, uint64_t offset, uint64_t bytes, nb::object note, bool may_keep)
+  SharedBlock(nb::object mapping, uint64_t offset, uint64_t bytes, nb::object note,
+              nb::object shape, nb::object type, bool may_keep)
       : mapping_(std::move(mapping)),
         note_(std::move(note)),
+        shape_(std::move(shape)),
+        type_(std::move(type)),
         offset_(offset),
         bytes_(bytes),
         may_keep_(may_keep) {}
@@ -60,15 +63,15 @@ class SharedBlock {
   nb::typed<nb::dict, nb::str, nb::object> array_interface() const {
     nb::dict made;
     made["version"] = 3;
-    made["shape"] = nb::make_tuple(bytes_);
-    made["typestr"] = "|u1";
+    made["shape"] = shape_;
+    made["typestr"] = type_;
     const auto* mapping = nb::inst_ptr<SharedMapping>(mapping_);
     made["data"] = nb::make_tuple(mapping->address() + offset_, false);
     return nb::borrow<nb::typed<nb::dict, nb::str, nb::object>>(made);
   }
 
  private:
-  nb::object mapping_, note_;
+  nb::object mapping_, note_, shape_, type_;
   uint64_t offset_, bytes_;
   bool may_keep_;
 };
@@ -78,11 +81,13 @@ void bind_block(nb::module_& module) {
       .def(
           "__init__",
           [](SharedBlock* self, nb::handle_t<SharedMapping> mapping, uint64_t offset,
-             uint64_t bytes, nb::object note, bool may_keep) {
-            new (self) SharedBlock(nb::borrow(mapping), offset, bytes, std::move(note), may_keep);
+             uint64_t bytes, nb::object note, nb::typed<nb::tuple, nb::int_, nb::ellipsis> shape,
+             nb::str type, bool may_keep) {
+            new (self) SharedBlock(nb::borrow(mapping), offset, bytes, std::move(note),
+                                   std::move(shape), std::move(type), may_keep);
           },
           nb::arg("mapping"), nb::arg("offset"), nb::arg("bytes"), nb::arg("note"),
-          nb::arg("may_keep") = false)
+          nb::arg("shape"), nb::arg("typestr"), nb::arg("may_keep") = false)
       .def_prop_ro("__array_interface__", &SharedBlock::array_interface);
 }
 

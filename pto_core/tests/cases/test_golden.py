@@ -128,8 +128,8 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
         ("return [('out_a', np.array([object()]))]", "an array of object"),
         ("return [('out_a', np.ones(2, np.longdouble))]", "an array of .*128; expected one of fl"),
         (
-            "import ml_dtypes; return [('out_a', np.ones(2, ml_dtypes.float8_e5m2))]",
-            "an array of float8_e5m2; expected one of float32",
+            "import ml_dtypes; return [('out_a', np.ones(2, ml_dtypes.float8_e3m4))]",
+            "an array of float8_e3m4; expected one of float32",
         ),
         ("return [('out_a', np.ones(2, '>f4'))]", "byte order"),
         ("return [('a', ctypes.c_int(1))]", "returns no tensor, so the case has no output"),
@@ -341,8 +341,12 @@ def test_numbers_of_every_kind_are_passed_unchanged(value) -> None:
     assert argument.value is value
 
 
+OTHER_TYPES = [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+
+
 @pytest.mark.parametrize(
-    "dtype", [ml_dtypes.bfloat16, np.float16, np.int8, np.uint64, np.bool_, np.complex64, complex]
+    "dtype",
+    [*OTHER_TYPES, np.float16, np.int8, np.uint64, np.bool_, np.complex64, complex],
 )
 def test_data_types(dtype) -> None:
     assert isinstance(as_argument("t", np.zeros(2, dtype), "here"), TensorArgument)

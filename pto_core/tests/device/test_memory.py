@@ -28,7 +28,7 @@ def graph(rt, a):
 
 
 def test_round_trip(device: Device) -> None:
-    for dtype in (np.float32, ml_dtypes.bfloat16, np.complex128, np.bool_):
+    for dtype in (np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.complex128, np.bool_):
         values = np.arange(24).reshape(2, 3, 4).astype(dtype)
         array = device.to_device(values)
         assert array.shape == values.shape

@@ -1,6 +1,6 @@
 /* The codes of data types. They are the same in every language, file and frame.
  *
- * Codes 0 to 8 are published. The codes from 9 are for further data types of NumPy.
+ * Codes 0 to 8 are published. The codes from 9 are for further data types of NumPy and ml_dtypes.
  */
 #ifndef PTO_ABI_DTYPE_H
 #define PTO_ABI_DTYPE_H
@@ -20,7 +20,10 @@ enum {
   PTO_DTYPE_UINT16 = 11,
   PTO_DTYPE_UINT32 = 12,
   PTO_DTYPE_COMPLEX64 = 13,
-  PTO_DTYPE_COMPLEX128 = 14
+  PTO_DTYPE_COMPLEX128 = 14,
+  PTO_DTYPE_FLOAT8_E4M3FN = 15,
+  PTO_DTYPE_FLOAT8_E5M2 = 16,
+  PTO_DTYPE_COUNT = PTO_DTYPE_FLOAT8_E5M2 + 1
 };
 
 #endif

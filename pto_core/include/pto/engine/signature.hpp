@@ -65,14 +65,15 @@ struct DeclaredText {
 
   explicit DeclaredText(const pto_declared_argument& declared) {
     static const char* const tags[] = {"in", "out", "inout", "out_existing", "no_dep", "scalar"};
-    static const char* const types[] = {"float32", "float16",  "int32",  "int16",     "int8",
-                                        "uint8",   "bfloat16", "int64",  "uint64",    "float64",
-                                        "bool",    "uint16",   "uint32", "complex64", "complex128"};
-    static_assert(PTO_DTYPE_COMPLEX128 + 1 == sizeof types / sizeof *types, "a name for each type");
+    static const char* const types[] = {
+        "float32",  "float16",   "int32",      "int16",         "int8",       "uint8",
+        "bfloat16", "int64",     "uint64",     "float64",       "bool",       "uint16",
+        "uint32",   "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"};
+    static_assert(PTO_DTYPE_COUNT == sizeof types / sizeof *types, "a name for each type");
     static_assert(PTO_TAG_SCALAR + 1 == sizeof tags / sizeof *tags, "a name for each tag");
     Text line(text, sizeof text);
     line.add(declared.tag <= PTO_TAG_SCALAR ? tags[declared.tag] : "any");
-    if (declared.dtype <= PTO_DTYPE_COMPLEX128) line.add(", ", types[declared.dtype]);
+    if (declared.dtype < PTO_DTYPE_COUNT) line.add(", ", types[declared.dtype]);
   }
 };
 

@@ -10,8 +10,8 @@
 namespace pto::engine {
 
 // The size of an element, indexed by PTO_DTYPE_*.
-inline constexpr uint8_t kElementBytes[] = {4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16};
-static_assert(sizeof kElementBytes == PTO_DTYPE_COMPLEX128 + 1, "one for each data type");
+inline constexpr uint8_t kElementBytes[] = {4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16, 1, 1};
+static_assert(sizeof kElementBytes == PTO_DTYPE_COUNT, "one for each data type");
 
 // Return whether the tensor is a key: it orders tasks by its address only, and covers no bytes.
 inline bool is_key(const pto_tensor_data& tensor) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "arguments/blob.hpp"
+#include "arguments/items.hpp"
 #include "arguments/python_type.hpp"
 #include "arguments/visible_memory.hpp"
 #include "data_types.hpp"
@@ -135,6 +136,7 @@ ContinuousTensor* self_of(PyObject* self) {
 
 void deallocate(PyObject* self) {
   Py_XDECREF(self_of(self)->owner);
+  delete self_of(self)->box;
   free_object(self);
 }
 
@@ -192,6 +194,55 @@ PyObject* to_numpy(PyObject* self, PyObject*) {
       [&] { return array_over(tensor->data, tensor->owner, -1, tensor->is_read_only); });
 }
 
+// Read a tuple of the box's numbers. Return their count.
+uint32_t read_sizes(PyObject* tuple, uint64_t* sizes) {
+  const auto count = static_cast<uint32_t>(PyTuple_GET_SIZE(tuple));
+  for (uint32_t i = 0; i < count && i < kMaxDims; ++i)
+    sizes[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(tuple, i));
+  if (PyErr_Occurred()) throw nb::python_error();
+  return count;
+}
+
+PyObject* part(PyObject* self, PyObject* arguments) {
+  unsigned long long offset = 0;
+  PyObject *shape = nullptr, *dtype = nullptr, *raw = nullptr, *low = nullptr, *extent = nullptr;
+  if (!PyArg_ParseTuple(arguments, "KOO|O!O!O!:part", &offset, &shape, &dtype, &PyTuple_Type, &raw,
+                        &PyTuple_Type, &low, &PyTuple_Type, &extent))
+    return nullptr;
+  return or_raise([&] {
+    const ContinuousTensor* whole = self_of(self);
+    const pto_tensor tensor =
+        tensor_at(whole->data.data + offset, shape, dtype, whole->data.child_memory != 0);
+    auto box = raw ? std::make_unique<Box>() : nullptr;
+    if (box) {
+      box->element_bytes = 1;
+      box->dims = read_sizes(raw, box->raw);
+      if (read_sizes(low, box->low) != box->dims || read_sizes(extent, box->extent) != box->dims ||
+          box->dims > kMaxDims)
+        raise_usage("the three tuples of a box have different lengths, or more than 5 numbers");
+      box->base = tensor.data;
+      for (uint64_t dim = 0, stride = 1; dim < box->dims; stride *= box->raw[dim++])
+        box->base -= box->low[dim] * stride;
+    }
+    ContinuousTensor* made = make_tensor(tensor, whole->origin, whole->owner, whole->is_read_only);
+    made->box = box.release();
+    return reinterpret_cast<PyObject*>(made);
+  });
+}
+
+PyObject* get_box(PyObject* self, void*) {
+  return or_raise([&] {
+    const Box* box = self_of(self)->box;
+    if (!box) return Py_NewRef(Py_None);
+    const auto listed = [&](const uint64_t* sizes) {
+      return nb::steal(scalar_tuple({sizes, box->dims}));
+    };
+    return nb::make_tuple(box->base, listed(box->raw), listed(box->low), listed(box->extent))
+        .release()
+        .ptr();
+  });
+}
+
 PyObject* show(PyObject* self) {
   return or_raise([&] {
     nb::object shape = nb::steal(get_shape(self, nullptr));
@@ -201,6 +252,13 @@ PyObject* show(PyObject* self) {
         ", dtype=" + nb::cast<std::string>(nb::handle(data_type_of(tensor.dtype)).attr("name")) +
         (tensor.child_memory ? ", child_memory=True)" : ")");
     return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  });
+}
+
+PyObject* subscript(PyObject* self, PyObject* key) {
+  return or_raise([&] {
+    const nb::object part_of = nb::module_::import_("pto_core.worker.parts").attr("part_of");
+    return PyObject_CallFunctionObjArgs(part_of.ptr(), self, key, nullptr);
   });
 }
 
@@ -218,6 +276,12 @@ PyMethodDef methods[] = {
     {"numpy", &to_numpy, METH_NOARGS,
      "numpy($self, /)\n--\n\nReturn a NumPy array over the memory. Raises UsageError if this "
      "process cannot access it."},
+    {"part", &part, METH_VARARGS,
+     "part($self, offset, shape, dtype, raw=..., low=..., extent=..., /)\n--\n\nReturn a tensor of "
+     "other shape and data type in the memory of this one, `offset` bytes after its begin.\n\nWith "
+     "`raw`, `low` and `extent`, tasks use only this box of it: in each dimension of a buffer, the "
+     "fastest first and in bytes, its size, and begin and size of the box. The tensor begins with "
+     "the box."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -231,6 +295,9 @@ PyGetSetDef properties[] = {
     {"nbytes", &get_nbytes, nullptr, "The number of bytes; 0 for a key, which only orders tasks.",
      nullptr},
     {"child_memory", &get_child_memory, nullptr, "Whether the memory belongs to a chip child.",
+     nullptr},
+    {"box", &get_box, nullptr,
+     "The address of the buffer, and raw, low and extent of :meth:`part`; None without a box.",
      nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
@@ -257,6 +324,7 @@ ContinuousTensor* make_tensor(const pto_tensor& data, Origin origin, PyObject* o
   tensor->data = data;
   tensor->bytes = bytes;
   tensor->owner = Py_XNewRef(owner);
+  tensor->box = nullptr;
   tensor->origin = origin;
   tensor->is_read_only = is_read_only;
   return tensor;
@@ -316,7 +384,7 @@ void bind_continuous_tensor(nb::module_& module) {
   continuous_tensor_type = make_type<ContinuousTensor>(
       module, {"pto_core._worker.ContinuousTensor", "The address, shape and data type of an array.",
                &python_tensor::deallocate, &python_tensor::show, python_tensor::methods,
-               python_tensor::properties});
+               python_tensor::properties, nullptr, nullptr, &python_tensor::subscript});
 }
 
 }  // namespace pto::worker

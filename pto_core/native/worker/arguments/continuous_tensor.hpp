@@ -1,5 +1,5 @@
 // ContinuousTensor: the address, shape and data type of an array. The tensors of tasks have this
-// type.
+// type. A tensor may have a box: then tasks use only that part of its memory.
 //
 // The Python type is written with the C API, like the others in this folder, to be fast: each
 // tensor of each task is a new object. Use it with the GIL held. The object is immutable, except
@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "arguments/visible_memory.hpp"
+#include "engine/interface.hpp"
 #include "pto/abi/arguments.h"
 
 namespace pto::worker {
@@ -28,6 +29,7 @@ struct ContinuousTensor {
   PyObject_HEAD pto_tensor data;
   uint64_t bytes;
   PyObject* owner;  // the object that keeps the memory alive and its size unchanged; may be null
+  Box* box;         // owned; null: tasks use the whole tensor
   Origin origin;
   bool is_read_only;
 };

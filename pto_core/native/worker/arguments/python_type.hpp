@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <exception>
+#include <iterator>
 
 namespace pto::worker {
 
@@ -39,6 +40,7 @@ struct TypeParts {
   PyGetSetDef* properties;
   vectorcallfunc construct = nullptr;
   newfunc construct_subtype = nullptr;  // null: Python cannot derive from it
+  binaryfunc subscript = nullptr;       // null: object[key] is an error
 };
 
 // Add a type for `Object` to `module`. The type lives as long as the process.
@@ -50,9 +52,14 @@ PyTypeObject* make_type(nb::module_& module, const TypeParts& parts) {
       {Py_tp_repr, reinterpret_cast<void*>(parts.show)},
       {Py_tp_methods, parts.methods},
       {Py_tp_getset, parts.properties},
-      {parts.construct_subtype ? Py_tp_new : 0, reinterpret_cast<void*>(parts.construct_subtype)},
+      {0, nullptr},
+      {0, nullptr},
       {0, nullptr},
   };
+  PyType_Slot* last = std::end(slots) - 3;
+  if (parts.subscript) *last++ = {Py_mp_subscript, reinterpret_cast<void*>(parts.subscript)};
+  if (parts.construct_subtype)
+    *last = {Py_tp_new, reinterpret_cast<void*>(parts.construct_subtype)};
   const unsigned long flags = Py_TPFLAGS_DEFAULT |
                               (parts.construct ? 0 : Py_TPFLAGS_DISALLOW_INSTANTIATION) |
                               (parts.construct_subtype ? Py_TPFLAGS_BASETYPE : 0);

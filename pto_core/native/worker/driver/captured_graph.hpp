@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -100,6 +101,7 @@ struct CapturedGraph {
   std::vector<CapturedStep> steps;
   std::vector<CapturedTask> tasks;
   std::vector<CapturedKey> keys;
+  std::deque<Box> boxes;  // those of the keys; they must not move
   std::vector<Known::Producer> producers;
   std::vector<uint32_t> owners;
   std::vector<int32_t> pins;

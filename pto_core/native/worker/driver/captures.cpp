@@ -28,6 +28,16 @@ Configuration endless(Configuration configuration, uint64_t number) {
   return configuration;
 }
 
+// Return the end of the smallest range that contains the tensor, and at least one byte.
+uint64_t end_of(const TensorAccess& tensor) {
+  if (tensor.box == nullptr) return tensor.address + std::max<uint64_t>(tensor.bytes, 1);
+  const Box& box = *tensor.box;
+  uint64_t end = tensor.address + box.element_bytes;
+  for (uint64_t dim = 0, stride = box.element_bytes; dim < box.dims; stride *= box.raw[dim++])
+    end += (box.extent[dim] - 1) * stride;
+  return end;
+}
+
 bool overlap(const AddressRange& one, const AddressRange& other) {
   return one.begin < other.end && other.begin < one.end;
 }
@@ -90,7 +100,7 @@ const std::pair<const uint64_t, Capture::Base>* Capture::base_at(uint64_t addres
 }
 
 Capture::Origin Capture::origin_of(const TensorAccess& key) const {
-  const uint64_t end = key.address + std::max<uint64_t>(key.bytes, 1);
+  const uint64_t end = end_of(key);
   const auto* base = base_at(key.address);
   if (base && end <= base->second.end) return {base->second.number, key.address - base->first};
   const auto next = bases_.lower_bound(key.address);
@@ -135,8 +145,11 @@ int64_t Capture::submit(const Submission& submission) {
   task.place = submission.place;
   task.first_key = static_cast<uint32_t>(graph_->keys.size());
   for (size_t i = 0; i < submission.members.size(); ++i) {
-    for (const TensorAccess& tensor : submission.members[i].tensors)
+    for (const TensorAccess& tensor : submission.members[i].tensors) {
       graph_->keys.push_back({tensor, static_cast<uint32_t>(i), kNoBase, 0, 0});
+      if (tensor.box != nullptr)
+        graph_->keys.back().tensor.box = &graph_->boxes.emplace_back(*tensor.box);
+    }
   }
   int64_t number = kNone;
   try {
@@ -195,7 +208,7 @@ void Capture::keep_keys(const Submission& submission, CapturedTask* task) {
         *reinterpret_cast<uint64_t*>(graph_->blobs() + key->place) = member.tensors[i].address;
       } else if (key->tensor.address != 0 && key->tensor.child == kNone) {
         const uint64_t begin = key->tensor.address;
-        graph_->constants.push_back({begin, begin + std::max<uint64_t>(key->tensor.bytes, 1)});
+        graph_->constants.push_back({begin, end_of(key->tensor)});
       }
     }
   }
@@ -571,14 +584,35 @@ class Writer {
       tensor.buffer.size = bases_[key.base].bytes;
       offset = key.offset;
     }
-    tensor.raw_shapes[0] = std::max(tensor.buffer.size, offset + named.bytes);
-    tensor.shapes[0] = named.bytes;
-    tensor.offsets[0] = tensor.start_offset = offset;
-    tensor.ndims = 1;
+    if (named.box != nullptr) {
+      set_box(*named.box, named.address - named.box->base, offset, &tensor);
+    } else {
+      tensor.raw_shapes[0] = std::max(tensor.buffer.size, offset + named.bytes);
+      tensor.shapes[0] = named.bytes;
+      tensor.offsets[0] = tensor.start_offset = offset;
+      tensor.ndims = 1;
+    }
     tensor.dtype = PTO_DTYPE_UINT8;
     tensor.tag = static_cast<uint8_t>(named.tag);
     tensor.reserved[0] = static_cast<uint8_t>(std::min<uint32_t>(index, 255));
     accesses_.push_back(tensor);
+  }
+
+  // Describe a view by its box, slowest dimension first. `before`: the bytes from the start of the
+  // box's buffer to the view. `offset`: those from the address in `tensor` to the view.
+  static void set_box(const Box& box, uint64_t before, uint64_t offset, pto_tensor_data* tensor) {
+    tensor->buffer.addr += offset - before;
+    tensor->buffer.size = box.element_bytes;
+    tensor->ndims = box.dims;
+    tensor->start_offset = before;
+    for (uint32_t dim = 0; dim < box.dims; ++dim) {
+      const uint32_t to = box.dims - 1 - dim;
+      tensor->raw_shapes[to] = box.raw[dim];
+      tensor->shapes[to] = box.extent[dim];
+      tensor->offsets[to] = box.low[dim];
+      tensor->order[to] = static_cast<uint8_t>(to);
+      tensor->buffer.size *= box.raw[dim];
+    }
   }
 
   void add_event(uint32_t kind, int64_t first, int64_t second) {

@@ -195,7 +195,8 @@ void add_member(PyObject* object, size_t position, VisibleMemory& memory, Submit
     if (tensor.origin == Origin::kArray || (is_repeated && is_saved(tensor, tag)))
       check_visible(memory, tensor, i);
     call.has_child_memory |= tensors[i].child_memory != 0;
-    call.tensors.push_back({tensors[i].data, tensor.bytes, nullptr, tag});
+    call.tensors.push_back(
+        {tensors[i].data, tensor.box ? bytes_of(*tensor.box) : tensor.bytes, tensor.box, tag});
   }
 }
 

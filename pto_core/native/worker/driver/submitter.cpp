@@ -29,6 +29,21 @@ size_t bytes_of(const Member& member) {
   return to + use_bytes(member.tensors.size());
 }
 
+// Add the memory of a tensor: one range, or one for each row of its box.
+void add_ranges(const TensorAccess& tensor, std::vector<SavedRange>* ranges) {
+  if (tensor.box == nullptr) return ranges->push_back({tensor.address, tensor.bytes});
+  const Box& box = *tensor.box;
+  const uint64_t row = box.extent[0] * box.element_bytes;
+  uint64_t at[kMaxDims] = {};  // the position of the row in the box
+  for (uint64_t left = tensor.bytes / row; left > 0; --left) {
+    uint64_t address = tensor.address;
+    uint64_t stride = box.raw[0] * box.element_bytes;
+    for (uint32_t dim = 1; dim < box.dims; stride *= box.raw[dim++]) address += at[dim] * stride;
+    ranges->push_back({address, row});
+    for (uint32_t dim = 1; dim < box.dims && ++at[dim] == box.extent[dim]; ++dim) at[dim] = 0;
+  }
+}
+
 }  // namespace
 
 uint64_t bytes_to_allocate(const Submission& submission) {
@@ -69,7 +84,7 @@ uint64_t Submitter::find_regions(const Submission& submission,
             "a task with retries changes memory of its child in place, but that memory cannot be "
             "saved and restored; use OUTPUT, or no retries");
       }
-      ranges->push_back({tensor.address, tensor.bytes});
+      add_ranges(tensor, ranges);
       bytes += tensor.bytes;
     }
   }
@@ -407,11 +422,17 @@ std::span<const int64_t> Replayer::explicit_producers(std::span<const Known::Pro
 // Fill `keys_` with the tensors of the task at their current addresses.
 void Replayer::fill_keys(const CapturedGraph& graph, const CapturedTask& task) {
   keys_.clear();
+  boxes_.clear();
   for (uint32_t i = 0; i < task.keys; ++i) {
     const CapturedKey& key = graph.keys[task.first_key + i];
     keys_.push_back(key.tensor);
-    if (key.base != kNoBase && !is_allocated(key))
-      keys_.back().address = graph.bases[key.base] + key.offset;
+    if (key.base == kNoBase || is_allocated(key)) continue;
+    TensorAccess& tensor = keys_.back();
+    tensor.address = graph.bases[key.base] + key.offset;
+    if (tensor.box == nullptr) continue;
+    boxes_.push_back(*tensor.box);
+    boxes_.back().base += tensor.address - key.tensor.address;
+    tensor.box = &boxes_.back();
   }
 }
 
@@ -429,7 +450,7 @@ uint64_t Replayer::ranges_of(const CapturedTask& task, std::vector<SavedRange>* 
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < task.keys; ++i) {
     if (keys_[i].tag != Tag::kInout || keys_[i].bytes == 0) continue;
-    ranges->push_back({keys_[i].address, keys_[i].bytes});
+    add_ranges(keys_[i], ranges);
     bytes += keys_[i].bytes;
   }
   return bytes;

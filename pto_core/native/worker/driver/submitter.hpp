@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <vector>
@@ -144,6 +145,7 @@ class Replayer {
   Exchange& exchange_;
   Submitter& submitter_;
   std::vector<TensorAccess> keys_;  // keys of the current task; kept to reuse their memory
+  std::deque<Box> boxes_;           // boxes of the keys
   std::vector<Member> members_;
   std::vector<int64_t> after_;
 };

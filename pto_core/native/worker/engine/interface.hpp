@@ -75,6 +75,13 @@ struct TensorAccess {
   int32_t child = static_cast<int32_t>(kNone);  // the child that owns the memory; kNone: the host
 };
 
+// Return the number of bytes in the elements of a box.
+constexpr uint64_t bytes_of(const Box& box) {
+  uint64_t bytes = box.element_bytes;
+  for (uint32_t dim = 0; dim < box.dims; ++dim) bytes *= box.extent[dim];
+  return bytes;
+}
+
 constexpr bool is_allocated(const TensorAccess& tensor) {
   return tensor.tag == Tag::kOutput && tensor.address == 0;
 }

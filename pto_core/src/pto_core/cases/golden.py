@@ -24,6 +24,7 @@ from pto_core.errors import UsageError, WrongResultError
 from pto_core.errors.plain_functions import require_executed, require_plain
 from pto_core.errors.values import shown, suggestion
 from pto_core.kernels import DataType
+from pto_core.kernels.data_type import ML_DTYPES
 
 DEFAULT_TOLERANCE = 1e-5
 DEFAULT_NAME = "default"
@@ -445,15 +446,16 @@ def _torch_view(tensor: Any) -> np.ndarray[Any, Any]:
             value=str(tensor.device),
             expected="cpu",
         )
-    if str(tensor.dtype) != "torch.bfloat16":
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in ML_DTYPES:
         array: np.ndarray[Any, Any] = tensor.numpy()
         return array
     import ml_dtypes
 
     torch = import_module("torch")
 
-    bits: np.ndarray[Any, Any] = tensor.view(torch.int16).numpy()
-    return bits.view(ml_dtypes.bfloat16)
+    bits: np.ndarray[Any, Any] = tensor.view(getattr(torch, f"int{8 * tensor.itemsize}")).numpy()
+    return bits.view(getattr(ml_dtypes, name))
 
 
 def _dlpack_view(value: Any) -> np.ndarray[Any, Any]:

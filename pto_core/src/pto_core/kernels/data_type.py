@@ -30,6 +30,10 @@ def wrong_shape(shape: object, advice: str) -> UsageError:
     return UsageError(f"the shape {shown(shape)} is not valid; {advice}", name="shape", value=shape)
 
 
+ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""The data types that NumPy has only by the package ``ml_dtypes``."""
+
+
 class DataType(IntEnum):
     """The type of an element. The first nine codes are those of the published interface."""
 
@@ -48,16 +52,19 @@ class DataType(IntEnum):
     UINT32 = 12
     COMPLEX64 = 13
     COMPLEX128 = 14
+    FLOAT8_E4M3FN = 15
+    FLOAT8_E5M2 = 16
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy data type. That of bfloat16 comes from the package ``ml_dtypes``."""
-        if self is DataType.BFLOAT16:
+        """The NumPy data type. bfloat16 and float8 are types of the package ``ml_dtypes``."""
+        name = self.name.lower()
+        if name in ML_DTYPES:
             import ml_dtypes
 
-            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            return bfloat16
-        return np.dtype(self.name.lower())
+            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+            return found
+        return np.dtype(name)
 
     @property
     def nbytes(self) -> int:
@@ -70,7 +77,7 @@ class DataType(IntEnum):
         if isinstance(dtype, DataType):
             return dtype
         is_text = isinstance(dtype, str)
-        name = "bfloat16" if is_text and dtype == "bfloat16" else _native_name(dtype)
+        name = str(dtype) if is_text and dtype in ML_DTYPES else _native_name(dtype)
         if name is None or name.upper() not in cls.__members__:
             swapped = "its byte order is not that of this machine; " if _is_swapped(dtype) else ""
             raise UsageError(

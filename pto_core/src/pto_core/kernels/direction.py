@@ -144,9 +144,9 @@ class Scalar(Parameter):
         super().__init__(None)
         self.dtype = None if dtype is None else DataType.of(dtype)
         self.shape = ()
-        if self.dtype in (DataType.COMPLEX64, DataType.COMPLEX128):
+        if self.dtype is not None and self.dtype >= DataType.COMPLEX64:
             raise UsageError(
-                f"Scalar has the data type {self.dtype.name.lower()}; pass complex numbers in an "
+                f"Scalar has the data type {self.dtype.name.lower()}; pass such numbers in an "
                 "array",
                 name="dtype",
                 value=dtype,

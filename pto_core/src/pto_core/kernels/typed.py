@@ -41,7 +41,7 @@ D = TypeVar("D")
 E = TypeVar("E")
 F = TypeVar("F")
 
-Tensor: TypeAlias = "ContinuousTensor | HasDataPointer | TaskHandle"
+Tensor: TypeAlias = "ContinuousTensor | HasElements | HasDataPointer | TaskHandle"
 """What a session's submit accepts instead of an argument: a tensor, or the handle of a task."""
 
 Argument: TypeAlias = "DeviceArray | Parameter | ctypes._SimpleCData[Any]"
@@ -84,6 +84,14 @@ class HasDataPointer(Protocol):
 
     def data_ptr(self) -> int:
         """Return the address of the first element."""
+        ...
+
+
+class HasElements(Protocol):
+    """A part of a tensor, such as ``s.empty((8, 8))[:, 2:4]``."""
+
+    def numpy(self) -> Any:
+        """Return a NumPy array over the memory."""
         ...
 
 

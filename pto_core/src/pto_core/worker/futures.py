@@ -18,6 +18,7 @@ from pto_core._worker import ContinuousTensor, HandleBase, set_handle_type
 from pto_core.errors import PtoError, UsageError
 from pto_core.notebooks import html_table
 from pto_core.worker.failures import CANCELLED, Failure, Result, RunErrors, place_of
+from pto_core.worker.parts import TensorPart
 from pto_core.worker.values import Returned, reduced_handle
 
 if TYPE_CHECKING:
@@ -259,7 +260,8 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
 
 
 def _kept(output: Any) -> Any:
-    return output.numpy().copy() if isinstance(output, ContinuousTensor) else output
+    is_tensor = isinstance(output, ContinuousTensor | TensorPart)
+    return output.numpy().copy() if is_tensor else output
 
 
 set_handle_type(TaskHandle)

@@ -482,7 +482,8 @@ class Session(RunScope):
     ) -> ContinuousTensor:
         """Return a tensor in the heap ring, for an intermediate result.
 
-        It is freed when its scope has ended and no task needs it.
+        It is freed when its scope has ended and no task needs it. ``tensor[:, 8:16]`` is a part of
+        it, as an argument of a ``@task``; a contiguous part is a tensor.
         """
         made = self.orchestrator.alloc(shape, dtype)
         if self._log is not None:

@@ -34,6 +34,7 @@ from pto_core.kernels.lost_results import checked
 from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import Outcome, Parameters, SubmitOptions, Value
 from pto_core.worker.futures import TaskHandle
+from pto_core.worker.parts import PartArgument, TensorPart, extent_of, received, region_of
 from pto_core.worker.retries import block_of, counted_attempt
 from pto_core.worker.serialisation import import_path
 from pto_core.worker.values import (
@@ -98,7 +99,8 @@ def add_array(args: TaskArgs, value: Any, tag: TensorArgType, where: str) -> Non
     except UsageError as error:
         text = f"{where}: {error}".replace(": the tensor ", " ", 1)
         is_array = isinstance(value, np.ndarray)
-        if is_array and not value.flags.c_contiguous and value.base is not None:
+        is_part = is_array and not value.flags.c_contiguous and value.base is not None
+        if is_part or type(value) is TensorPart:
             text += "; or pass the array of which it is a part, and take the part in the function"
         elif is_array and "read-only" in text:
             text = (
@@ -199,10 +201,11 @@ def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> float
 
 # The kinds of the arguments of a task. _VALUES to _RETRIES are tensors that follow those of the
 # arguments: the block with all values, the slots and arrays of the handles in them, the slot of the
-# task, and its block with the number of its attempts. Small values without any of these are the
-# scalars of kind _PICKLED, eight bytes in each, which follow the other scalars.
+# task, and its block with the number of its attempts. If a tensor contains a part, scalars of the
+# kind _AXIS precede it, which are the axes of the part. Small values without any of these tensors
+# are the scalars of kind _PICKLED, eight bytes in each, which follow the other scalars.
 _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED = range(6)
-_VALUES, _INPUT, _SLOT, _RETRIES, _PICKLED = range(6, 11)
+_VALUES, _INPUT, _SLOT, _RETRIES, _AXIS, _PICKLED = range(6, 12)
 _KINDS = {int: _INT, float: _FLOAT, bool: _BOOL}
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
 
@@ -282,15 +285,15 @@ class Task(Generic[Parameters, Value, Outcome]):
     ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned, list[Any]]:
         """Return the arguments of a submit, or None, and what the handle of the task needs.
 
-        The third object is a list of blocks of values to keep until the task has ended. ``memory``:
-        where values are stored; None if the Worker has no SUB child. Handles in the values whose
-        tasks have no result are added to ``producers``. Raises UsageError.
+        The third object is the blocks of values to keep until the task has ended. ``memory``: None
+        if the Worker has no SUB child. Handles without a result are added to ``producers``.
         """
         passed: dict[str, Any] = {}
         if keywords:
             values, passed = self.bound(values, keywords)
         directions = self._directions.get(len(values)) or self.listed(len(values))
-        args, written, layout, scalars = TaskArgs(), [], [], []
+        layout: list[int] = []
+        args, written, scalars = TaskArgs(), [], list[float]()
         views: list[Any] = []
         pickled, places = b"", []  # places: of arguments that travel as values
         for place, value in enumerate(values):
@@ -302,9 +305,13 @@ class Task(Generic[Parameters, Value, Outcome]):
                     places.append(place)
                     continue
             if direction in TAGS:
+                given = value.region() if type(value) is TensorPart else value
                 if isinstance(value, np.ndarray) and memory is not None:
-                    value = _visible(value, where, direction, memory)
-                add_array(args, value, TAGS[direction], where)
+                    given = _visible(value, where, direction, memory)
+                if type(given) is PartArgument:
+                    scalars += _add_region(args, layout, given, (where, direction), retries)
+                else:
+                    add_array(args, given, TAGS[direction], where)
                 layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
                 if direction in WRITTEN:
                     written.append(value)
@@ -317,8 +324,8 @@ class Task(Generic[Parameters, Value, Outcome]):
                 layout.append(way)
                 scalars.append(scalar)
         if places or passed:
-            given = (places, [values[place] for place in places], passed)
-            pickled, views = self._add_values(args, layout, given, self._needed(memory), producers)
+            content = (places, [values[place] for place in places], passed)
+            pickled, views = self._add_values(args, (layout, scalars), content, memory, producers)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
             outputs = self._add_slot(args, layout, written, self._needed(memory))
@@ -344,15 +351,18 @@ class Task(Generic[Parameters, Value, Outcome]):
     def _add_values(
         self,
         args: TaskArgs,
-        layout: list[int],
+        lists: tuple[list[int], list[float]],
         values: tuple[list[int], list[Any], dict[str, Any]],
-        memory: ValueMemory,
+        found: ValueMemory | None,
         producers: list[TaskHandle] | None,
     ) -> tuple[bytes, list[Any]]:
         """Return the pickle of the values if it is small; else add tensors.
 
-        The second object is a list of the blocks to keep.
+        ``lists``: the kinds of the arguments, and their scalars. The second object is a list of the
+        blocks to keep.
         """
+        layout, scalars = lists
+        memory = self._needed(found)
 
         def name(place: int) -> str:
             listed = self.signature.parameters
@@ -368,7 +378,11 @@ class Task(Generic[Parameters, Value, Outcome]):
         args.add_tensor(memory.tensor_of(view), TensorArgType.INPUT)
         layout.append(_VALUES)
         for tensor in content.inputs:
-            args.add_tensor(tensor, TensorArgType.INPUT)
+            region = _region_of(tensor)
+            if region is None:
+                args.add_tensor(tensor, TensorArgType.INPUT)
+            else:
+                scalars += _add_region(args, layout, region, ("", Direction.IN), NO_RETRIES)
             layout.append(_INPUT)
         if producers is not None:
             producers += content.producers
@@ -381,6 +395,15 @@ class Task(Generic[Parameters, Value, Outcome]):
         args.add_tensor(tensor, TensorArgType.OUTPUT)
         layout.append(_SLOT)
         return Returned(memory, (slot,), tuple(written))
+
+    def _add_slot(
+        self, args: TaskArgs, layout: list[int], written: tuple[Any, ...], memory: ValueMemory
+    ) -> Returned:
+        """Add the slot for what the function returns."""
+        slot = memory.slot()
+        args.add_tensor(memory.tensor_of(slot), TensorArgType.OUTPUT)
+        layout.append(_SLOT)
+        return Returned(memory, (slot,), written)
 
     def _add_retries(
         self, args: TaskArgs, layout: list[int], retries: Retries, memory: ValueMemory
@@ -424,10 +447,15 @@ class Task(Generic[Parameters, Value, Outcome]):
         values: list[Any] = []
         inputs: list[Any] = []
         block, slot, retried = None, None, None
+        axes: list[int] = []
         tensors, scalars, pickled = 0, 0, 0
         for way in args.kinds() if args.has_kinds else b"":
             if way == _PICKLED:
                 pickled += 1
+                continue
+            if way == _AXIS:
+                axes.append(int(args.scalar(scalars, DataType.INT64)))
+                scalars += 1
                 continue
             if _INT <= way <= _UNSIGNED:
                 values.append(args.scalar(scalars, _TYPES.get(way)))
@@ -442,6 +470,8 @@ class Task(Generic[Parameters, Value, Outcome]):
                 retried = array
                 continue
             array.flags.writeable = way == _TENSOR
+            if axes:
+                array, axes = received(array, axes), []
             if way == _VALUES:
                 block = array
             else:
@@ -635,7 +665,7 @@ def _is_object(value: Any, where: str) -> bool:
     owner = value
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    if isinstance(owner, SharedBlock | ContinuousTensor):
+    if isinstance(owner, SharedBlock | ContinuousTensor | TensorPart):
         raise UsageError(
             f"{where} is an array of the Worker, and its direction is unknown: annotate the "
             "parameter In, Out or InOut",
@@ -675,17 +705,25 @@ def _arrays_of(values: Sequence[Any], where: str) -> Sequence[Any]:
 
 
 def _visible(value: Any, where: str, direction: Direction, memory: ValueMemory) -> Any:
-    """Return an array, or a copy in shared memory of a private one that is only read.
+    """Return an array, its PartArgument, or a copy of a private array that is only read.
 
     Raises UsageError for a private array that the task would write.
     """
     owner = value.base
+    if type(owner) is SharedBlock:
+        return value
+    whole = value
     while isinstance(owner, np.ndarray):
-        owner = owner.base
-    if type(owner) is SharedBlock or not value.nbytes or value.dtype.hasobject:
+        whole, owner = owner, owner.base
+    if type(owner) is SharedBlock:
+        row = whole.strides[0] if whole.ndim else 1
+        # Only the PartArgument of a part of a row is exact, also if the part is contiguous.
+        is_tensor = value.flags.c_contiguous and value.nbytes % row == 0
+        return value if is_tensor else region_of(value)
+    if not value.nbytes or value.dtype.hasobject:
         return value
-    if not is_private(value.__array_interface__["data"][0], value.nbytes):
-        return value
+    if not is_private(*extent_of(value)):
+        return _region_of(value) or value
     if direction is Direction.IN:
         return memory.copied(value)
     if direction in WRITTEN:
@@ -696,6 +734,42 @@ def _visible(value: Any, where: str, direction: Direction, memory: ValueMemory) 
             value=type(value).__name__,
         )
     return value
+
+
+def _region_of(value: Any) -> PartArgument | None:
+    """Return a PartArgument for a part of an array or tensor that is not contiguous."""
+    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+        return region_of(value)
+    return value.region() if type(value) is TensorPart else None
+
+
+def _add_region(
+    args: TaskArgs,
+    layout: list[int],
+    region: PartArgument,
+    parameter: tuple[str, Direction],
+    retries: Retries,
+) -> tuple[int, ...]:
+    """Add the tensor of a part, and the kinds of its axes; return the axes.
+
+    A writer replaces earlier writers of its region, so a writer of a region that is not exact must
+    wait for them like a reader. Raises UsageError.
+    """
+    where, direction = parameter
+    tag = TAGS[direction]
+    if direction in WRITTEN and not region.is_exact:
+        tag = TensorArgType.INOUT
+        if retries.count:
+            raise UsageError(
+                f"{where} is a part with steps, such as x[::2], or of another shape than its "
+                "array, and the task may run again; its content can be restored only if all steps "
+                "are 1: pass such a part, or no retries",
+                name=where,
+                value=retries.count,
+            )
+    add_array(args, region.tensor, tag, where)
+    layout += [_AXIS] * len(region.axes)
+    return region.axes
 
 
 def _parameter_names(function: Callable[..., Any]) -> set[str]:

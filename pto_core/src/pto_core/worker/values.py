@@ -320,7 +320,7 @@ def _loaded(content: memoryview) -> tuple[Any, list[ref[_Bytes]]]:
     places = struct.unpack_from(f"<{2 * count}q", content, _HEAD.size)
     for size, address in zip(places[::2], places[1::2], strict=True):
         if address:
-            buffers.append(_memory_at(address, size).data.toreadonly())
+            buffers.append(memory_at(address, size).data.toreadonly())
             continue
         start = _aligned(start)
         part = whole[start : start + size]
@@ -360,7 +360,8 @@ class _Memory:
         self.owner = owner
 
 
-def _memory_at(address: int, nbytes: int, owner: object = None) -> _Bytes:
+def memory_at(address: int, nbytes: int, owner: object = None) -> _Bytes:
+    """Return the memory at an address of this process; the array keeps ``owner`` alive."""
     return np.asarray(_Memory(address, nbytes, owner))
 
 
@@ -371,7 +372,7 @@ def place_of(view: _Bytes) -> tuple[int, int]:
 
 def bytes_at(address: int, nbytes: int) -> memoryview:
     """Return the content of a block of the parent, in a child."""
-    return _memory_at(address, nbytes).data
+    return memory_at(address, nbytes).data
 
 
 def _words_of(slot: _Bytes) -> memoryview:
@@ -386,7 +387,7 @@ def _content_of(slot: _Bytes) -> memoryview | None:
         return None
     if state == _INSIDE:
         return slot.data[_HEADER_BYTES : _HEADER_BYTES + nbytes].toreadonly()
-    return _memory_at(words[_ADDRESS], nbytes, slot).data.toreadonly()
+    return memory_at(words[_ADDRESS], nbytes, slot).data.toreadonly()
 
 
 # ---- the parent ----
@@ -431,7 +432,7 @@ class ValueMemory:
         self._part_bytes = self._mapping.nbytes // 2 // max(children, 1) & -_PAGE
         self._own_bytes = self._mapping.nbytes - self._part_bytes * children
         self._address = self._mapping.address
-        self._bytes = _memory_at(self._address, self._mapping.nbytes, self._mapping)
+        self._bytes = memory_at(self._address, self._mapping.nbytes, self._mapping)
         self._words = self._bytes[: self._mapping.nbytes & -_WORD].data.cast("q")
         self._arena = range(arena.address, arena.address + arena.nbytes)
         self._space = FreeList(self._own_bytes)
@@ -739,7 +740,7 @@ class _Blocks:
 
     def __init__(self, address: int, nbytes: int, used: Iterable[tuple[int, int]]) -> None:
         self._address, self._nbytes = address, nbytes
-        self._bytes = _memory_at(address, nbytes)
+        self._bytes = memory_at(address, nbytes)
         self._words = self._bytes.data.cast("q")
         self._space = FreeList(nbytes)
         self._used: deque[tuple[int, int]] = deque()
@@ -816,7 +817,7 @@ def empty_slot(slot: _Bytes) -> None:
         return
     words[_STATE] = _EMPTY
     if state == _IN_BLOCK:
-        header = _memory_at(words[_ADDRESS] - _HEADER_BYTES, _HEADER_BYTES).data.cast("q")
+        header = memory_at(words[_ADDRESS] - _HEADER_BYTES, _HEADER_BYTES).data.cast("q")
         header[_USE] = _FREE
 
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pto_core._worker import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
+from pto_core._worker import (
+    CallableHandle,
+    CapturedGraph,
+    ContinuousTensor,
+    TaskArgs,
+    TaskArgsView,
+)
 from pto_core.config.options import CHECK
 from pto_core.errors import ConfigError, UsageError
 from pto_core.errors.values import as_path, listed, shown, suggestion
@@ -189,6 +195,7 @@ class Worker(WorkerView, MemoryCalls):
     ) -> npt.NDArray[Any]:
         """Return an array of zeros that all children at all levels see at the same address.
 
+        The default data type is float32, not float64 as in NumPy, because kernels compute with it.
         The memory is freed when no view of it exists. Raises CapacityError if memory is exhausted.
         """
         return self._node.arena().array(shape, dtype)
@@ -196,10 +203,17 @@ class Worker(WorkerView, MemoryCalls):
     def array(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
         """Return a copy of an array, or of a list of numbers, that is a :meth:`shared_array`.
 
-        The memory of one copy of 1 to 128 MiB is kept for the next one of the same size, until a
-        copy of another size or :meth:`close`.
+        The copy has C order and the data type of ``values``, also bfloat16 and float8 of torch. The
+        memory of one copy of 1 to 128 MiB is kept for the next one of the same size, until a copy
+        of another size or :meth:`close`.
         """
-        return self._node.arena().copied(np.asarray(values))
+        try:
+            given = np.asarray(values)
+        except TypeError:  # a data type that NumPy lacks
+            if not hasattr(values, "__dlpack__"):
+                raise
+            given = ContinuousTensor.from_array(values).numpy()
+        return self._node.arena().copied(given)
 
     # ---- running ----
 

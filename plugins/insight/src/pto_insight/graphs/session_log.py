@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +45,7 @@ class SessionLog:
     ) -> None:
         """Record a submit, which has been made."""
         tensors = [
-            (tensor.address, tensor.nbytes, int(args.tag(place)), tensor.child_memory)
+            (tensor.address, tensor.nbytes, int(args.tag(place)), tensor.child_memory, tensor.box)
             for args in members
             if args is not None
             for place, tensor in enumerate(args.tensors)
@@ -102,17 +103,19 @@ class _Writer:
         number: int,
         name: str,
         members: int,
-        tensors: Sequence[tuple[int, int, int, bool]],
+        tensors: Sequence[tuple[int, int, int, bool, Any]],
         after: Sequence[int],
         where: tuple[str, int],
     ) -> None:
-        for parameter, (address, nbytes, tag, is_on_chip) in enumerate(tensors):
+        for parameter, (address, nbytes, tag, is_on_chip, box) in enumerate(tensors):
             if address in self._values and not is_on_chip:
                 if tag == OUTPUT:
                     self._add_block(f"result of {name}#{len(self._tasks)}", address, nbytes, True)
                 elif tag == INPUT and self._heap.find(address) is None:
                     continue  # an argument that is a value
-            self._add_access(address + _ON_CHIP * is_on_chip, nbytes, tag, parameter)
+            row = self._add_access(address + _ON_CHIP * is_on_chip, nbytes, tag, parameter)
+            if box is not None:
+                _set_box(row, address, *box)
         file = self._files.setdefault(where[0], len(self._files) + 1)
         kernel = self._kernels.setdefault(name, len(self._kernels))
         blocks = members if members > 1 else 0
@@ -148,7 +151,7 @@ class _Writer:
         self._heap.add(address, address + max(nbytes, 1), (base, nbytes))
         self._buffers.append(Buffer(name, base, nbytes, is_result, is_result))
 
-    def _add_access(self, address: int, nbytes: int, tag: int, parameter: int) -> None:
+    def _add_access(self, address: int, nbytes: int, tag: int, parameter: int) -> Any:
         (row,) = rows = np.zeros(1, ACCESS)
         block = self._heap.find(address)
         offset, size = 0, nbytes
@@ -161,3 +164,22 @@ class _Writer:
         row["ndims"], row["dtype"] = 1, int(DataType.UINT8)
         row["tag"], row["parameter"] = tag, min(parameter, 255)
         self._accesses.append(rows)
+        return row
+
+
+def _set_box(
+    row: Any,
+    address: int,
+    base: int,
+    raw: tuple[int, ...],
+    low: tuple[int, ...],
+    extent: tuple[int, ...],
+) -> None:
+    """Change an access of memory at an address to its box of a buffer; see ContinuousTensor."""
+    before = address - base
+    row["address"] = int(row["address"]) + int(row["start_offset"]) - before
+    row["size"], row["start_offset"], row["ndims"] = math.prod(raw), before, len(raw)
+    for dim in range(len(raw)):
+        place = len(raw) - 1 - dim
+        row["raw_shapes"][place], row["shapes"][place] = raw[dim], extent[dim]
+        row["offsets"][place], row["order"][place] = low[dim], place

@@ -257,6 +257,7 @@ class FreeList:
 
 
 _ALIGNMENT = 64
+_USER_TYPES = 256
 _LEAST_CAPACITY = 1 << 26
 _LARGE_BYTES = 1 << 20
 _KEPT_MAX_BYTES = 1 << 27
@@ -352,9 +353,14 @@ class SharedArena:
         what = f"an array of {_text(extents)} {kind.name.lower()}"
         offset, is_new = self._take(taken, what, is_copy=is_copy)
         may_keep = is_copy and taken <= _KEPT_MAX_BYTES
-        block = SharedBlock(self._mapping, offset, taken, self._gone.append, may_keep)
+        # An array interface has no name for a type of ml_dtypes.
+        is_named = kind.numpy.num < _USER_TYPES
+        name = kind.numpy.str if is_named else f"|V{kind.nbytes}"
+        note = self._gone.append
+        block = SharedBlock(self._mapping, offset, taken, note, extents, name, may_keep)
         try:
-            return np.asarray(block)[:nbytes].view(kind.numpy).reshape(extents), is_new
+            made = np.asarray(block)
+            return (made if is_named else made.view(kind.numpy)), is_new
         except ValueError as error:  # too many dimensions, or too large ones beside a zero
             raise wrong_shape(shape, str(error)) from None
 

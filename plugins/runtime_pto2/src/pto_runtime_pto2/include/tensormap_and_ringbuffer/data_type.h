@@ -1,5 +1,5 @@
-// Element types: the published codes 0 to 8, then the other types of NumPy. The codes are the same
-// in all languages.
+// Element types: the published codes 0 to 8, then other types of NumPy and ml_dtypes. The codes are
+// the same in all languages.
 #ifndef PTO2_DATA_TYPE_H
 #define PTO2_DATA_TYPE_H
 
@@ -20,7 +20,9 @@ enum class DataType : uint32_t {
   UINT16 = 11,
   UINT32 = 12,
   COMPLEX64 = 13,
-  COMPLEX128 = 14
+  COMPLEX128 = 14,
+  FLOAT8_E4M3FN = 15,
+  FLOAT8_E5M2 = 16
 };
 
 // Return the size of one element in bytes; 0 for an invalid value.
@@ -29,6 +31,8 @@ constexpr uint64_t get_element_size(DataType dtype) {
     case DataType::INT8:
     case DataType::UINT8:
     case DataType::BOOL:
+    case DataType::FLOAT8_E4M3FN:
+    case DataType::FLOAT8_E5M2:
       return 1;
     case DataType::FLOAT16:
     case DataType::BFLOAT16:
@@ -54,10 +58,11 @@ namespace pto_orchestration {
 
 // Return the name of the enumerator; "unknown" for an invalid value.
 constexpr const char* name_of(DataType dtype) {
-  constexpr const char* names[] = {"FLOAT32", "FLOAT16",  "INT32",  "INT16",     "INT8",
-                                   "UINT8",   "BFLOAT16", "INT64",  "UINT64",    "FLOAT64",
-                                   "BOOL",    "UINT16",   "UINT32", "COMPLEX64", "COMPLEX128"};
-  return static_cast<uint32_t>(dtype) <= static_cast<uint32_t>(DataType::COMPLEX128)
+  constexpr const char* names[] = {
+      "FLOAT32",  "FLOAT16",   "INT32",      "INT16",         "INT8",       "UINT8",
+      "BFLOAT16", "INT64",     "UINT64",     "FLOAT64",       "BOOL",       "UINT16",
+      "UINT32",   "COMPLEX64", "COMPLEX128", "FLOAT8_E4M3FN", "FLOAT8_E5M2"};
+  return static_cast<uint32_t>(dtype) <= static_cast<uint32_t>(DataType::FLOAT8_E5M2)
              ? names[static_cast<uint32_t>(dtype)]
              : "unknown";
 }

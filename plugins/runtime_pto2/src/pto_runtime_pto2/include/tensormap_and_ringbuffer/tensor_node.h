@@ -284,7 +284,7 @@ inline TensorNode* make_node(uint64_t address, const uint64_t shapes[], uint64_t
   if (__builtin_expect(bytes == 0, 0)) {
     report(current_pool, file, line,
            "a tensor of the invalid data type %u; use a DataType, 0 to %u",
-           static_cast<unsigned>(dtype), static_cast<unsigned>(DataType::COMPLEX128));
+           static_cast<unsigned>(dtype), static_cast<unsigned>(DataType::FLOAT8_E5M2));
   }
   bool is_too_big = false;
   for (uint32_t i = 0; i < data.ndims; ++i) {
