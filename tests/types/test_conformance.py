@@ -27,11 +27,6 @@ ANNOTATIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mypy")
-
-
 def test_every_part_conforms(cache: Path) -> None:
     assert errors(mypy(CONFORMANCE, cache)) == []
 

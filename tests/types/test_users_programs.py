@@ -28,13 +28,16 @@ MYPY_LINE = re.compile(r"^(.+?):(\d+): (error|note): (.*)$", re.MULTILINE)
 REVEALED = re.compile(r'(?:Revealed type|Type of ".*") is "(.*)"', re.DOTALL)
 ARRAY = "ndarray[tuple[Any, ...], dtype[Any]]"
 
+LIMIT_S = 1200
+"""The time limit of a checker, which runs in the time that native tests leave."""
+
 Messages = list[tuple[int, str, str]]
 """For each message: its line, ``"error"`` or another kind, and its text."""
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, cwd=cwd, timeout=300
+        [sys.executable, "-m", *command], capture_output=True, text=True, cwd=cwd, timeout=LIMIT_S
     )
 
 
@@ -63,11 +66,6 @@ def pyright(path: Path, _: Path) -> Messages:
 
 Checker = Callable[[Path, Path], Messages]
 both = pytest.mark.parametrize("check", [mypy, pyright])
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mypy")
 
 
 def errors(messages: Messages) -> list[tuple[int, str]]:
