@@ -39,7 +39,3 @@ TEST(control_frames_that_a_lost_child_did_not_receive_are_not_sent_to_the_next_o
   for (const uint64_t number : lost)
     CHECK(group.driver->children().reply(number, 0, &text) == ReplyState::kLost);
 }
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

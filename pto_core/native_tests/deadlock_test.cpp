@@ -126,7 +126,3 @@ TEST(a_full_ring_blocks_until_a_task_has_ended_and_a_deadlock_is_proven) {
   group.driver->run_end();
   CHECK_EQUAL(sum.load(), 2000);
 }
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

@@ -213,7 +213,3 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
   group.driver->run_end();
   CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{0});
 }
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

@@ -66,6 +66,12 @@ def symbols(library: Path, which: str, nm: str = "nm") -> set[str]:
     return {line.split()[0].split("@")[0] for line in listed.stdout.splitlines()}
 
 
+def programs(folder: Path) -> tuple[str, ...]:
+    """Return the test programs of a folder; other test files are linked into one of them."""
+    files = sorted(folder.glob("*_test.cpp"))
+    return tuple(path.stem for path in files if "int main(" in path.read_text())
+
+
 def flags(settings: tuple[str, ...]) -> str:
     text = " ".join(settings)
     if "PTO_SANITIZE=" in text:

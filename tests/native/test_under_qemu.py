@@ -16,9 +16,8 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 TESTS = {
     "runtime_hbg": ("host_test", "aicpu_test", "random_test", "lanes_test"),
     "runtime_pto2": (
-        *("checks_test", "deadlock_test", "edges_test", "library_test", "memory_test"),
-        *("planner_test", "report_test", "scheduler_test", "sizing_test", "smallest_test"),
-        *("states_test", "statistics_test", "submit_test", "tensor_map_test", "tensor_test"),
+        *("deadlock_test", "edges_test", "library_test", "planner_test", "scheduler_test"),
+        *("smallest_test", "submit_test", "tensor_test"),
     ),
     "transport_shm": ("mailbox_test", "fuzz_test"),
 }

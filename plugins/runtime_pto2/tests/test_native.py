@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from native_builds import NativeBuild
+from native_builds import NativeBuild, programs
 
 PACKAGE = Path(__file__).parents[1]
 ROOT = PACKAGE.parents[1]
@@ -15,7 +15,7 @@ SOURCES = PACKAGE / "native" / "src"
 PROGRAMS = Path("native", "tests")
 SIMULATOR = ROOT / "plugins" / "backend_sim"
 ASAN, TSAN = ("PTO_SANITIZE=address,undefined",), ("PTO_SANITIZE=thread",)
-TESTS = tuple(sorted(path.stem for path in (PACKAGE / "native" / "tests").glob("*_test.cpp")))
+TESTS = programs(PACKAGE / "native" / "tests")
 # no sanitizer for interleaving_test, because it steps through machine code
 SANITIZED = tuple(name for name in TESTS if name != "interleaving_test")
 # The thread sanitizer has nothing to find in a program with one thread.

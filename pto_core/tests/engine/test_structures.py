@@ -6,15 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from native_builds import NativeBuild
+from native_builds import NativeBuild, programs
 
 SOURCES = Path(__file__).parents[2] / "native_tests"
 INCLUDE = SOURCES.parent / "include"
-TESTS = tuple(sorted(path.stem for path in SOURCES.glob("*_test.cpp")))
+TESTS = programs(SOURCES)
 THREADED = (
     *("bell_test", "bell_watch_test", "progress_table_test", "child_end_test"),
-    *("control_frames_test", "deadlock_test", "driver_test", "trace_ring_test"),
-    *("run_end_test", "drive_test", "tracer_test"),
+    *("driver_test", "trace_ring_test", "drive_test", "tracer_test"),
 )
 AICPU_FLAGS = (
     *("-std=c++17", "-O2", "-fno-exceptions", "-fno-rtti"),

@@ -8,8 +8,8 @@
 
 namespace {
 
-alignas(1024) char memory[1 << 12];
-const uint64_t kBase = reinterpret_cast<uint64_t>(memory);
+alignas(1024) char bytes[1 << 12];
+const uint64_t kFirst = reinterpret_cast<uint64_t>(bytes);
 
 struct Refusal {
   const char* key;
@@ -92,15 +92,15 @@ TEST(parameters_that_do_not_fit_are_refused) {
     check_refused(PTO_ERROR_USAGE, {"parameter 0", "address 0"}, with(tag, unplaced(16)));
   }
   check_refused(PTO_ERROR_USAGE, {"exceeds its buffer", "[10, 30)", "20"},
-                with(PTO_TAG_INPUT, bytes_at(kBase, 20, 10, 20)));
-  check_refused(PTO_ERROR_USAGE, {"tag 9"}, with(9, bytes_at(kBase, 16)));
-  pto_tensor_data odd = bytes_at(kBase, 16);
+                with(PTO_TAG_INPUT, bytes_at(kFirst, 20, 10, 20)));
+  check_refused(PTO_ERROR_USAGE, {"tag 9"}, with(9, bytes_at(kFirst, 16)));
+  pto_tensor_data odd = bytes_at(kFirst, 16);
   odd.ndims = 6;
   check_refused(PTO_ERROR_USAGE, {"6 dimensions"}, with(PTO_TAG_INPUT, odd));
-  odd = bytes_at(kBase, 16);
+  odd = bytes_at(kFirst, 16);
   odd.dtype = 99;
   check_refused(PTO_ERROR_USAGE, {"data type code 99"}, with(PTO_TAG_INPUT, odd));
-  odd = bytes_at(kBase, 16);
+  odd = bytes_at(kFirst, 16);
   odd.order[0] = 1;
   check_refused(PTO_ERROR_USAGE, {"permutation"}, with(PTO_TAG_INPUT, odd));
   odd = unplaced(uint64_t{1} << 62);
@@ -108,12 +108,12 @@ TEST(parameters_that_do_not_fit_are_refused) {
   odd.order[1] = 1;
   odd.ndims = 2;
   check_refused(PTO_ERROR_USAGE, {"larger than"}, with(PTO_TAG_OUTPUT, odd));
-  odd = bytes_at(kBase, 16);
+  odd = bytes_at(kFirst, 16);
   odd.owner = 4000;
   check_refused(PTO_ERROR_USAGE, {"scope"}, with(PTO_TAG_INPUT, odd));
   check_refused(PTO_ERROR_USAGE, {"null pointer"}, [](OneThread& device) {
     Submission submission(device);
-    pto_tensor_data tensor = bytes_at(kBase, 16);
+    pto_tensor_data tensor = bytes_at(kFirst, 16);
     submission.tensor(PTO_TAG_INPUT, tensor);
     pto_param param{};
     submission.task().params = &param;
@@ -125,7 +125,7 @@ TEST(parameters_that_do_not_fit_are_refused) {
 // Invariant: Input that exceeds a limit is an error that names the limit. It is never truncated.
 TEST(too_much_is_refused_and_never_cut) {
   check_refused(PTO_ERROR_CAPACITY, {"more than 32 tensors"}, [](OneThread& device) {
-    pto_tensor_data tensor = bytes_at(kBase, 16);
+    pto_tensor_data tensor = bytes_at(kFirst, 16);
     Submission submission(device);
     for (int index = 0; index < 33; ++index) submission.tensor(PTO_TAG_INPUT, tensor);
     return submission.submit();
@@ -157,7 +157,7 @@ TEST(too_much_is_refused_and_never_cut) {
         pto_tensor_data tensors[20];
         Submission submission(device);
         for (int index = 0; index < 20; ++index) {
-          tensors[index] = bytes_at(kBase + index * 64, 64);
+          tensors[index] = bytes_at(kFirst + index * 64, 64);
           submission.tensor(PTO_TAG_INOUT, tensors[index]);
         }
         return submission.submit();
@@ -205,7 +205,3 @@ TEST(calls_of_other_variants_are_refused) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

@@ -6,8 +6,6 @@
 
 namespace {
 
-constexpr uint64_t kKiB = 1024;
-
 using Options = OneThread::Options;
 
 void check_blames_line(const pto_error& error, int32_t line) {

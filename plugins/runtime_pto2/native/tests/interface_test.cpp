@@ -114,7 +114,3 @@ TEST(exceptions_become_errors_and_scopes_end_on_the_way) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

@@ -106,7 +106,3 @@ TEST(a_deadlock_is_proven_without_memory_for_the_plan) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

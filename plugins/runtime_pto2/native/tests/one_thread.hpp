@@ -20,6 +20,8 @@
 
 PTO_ABI_EXPORT const pto_runtime_api* pto_runtime_entry(const char* variant);
 
+constexpr uint64_t kKiB = 1024;
+
 class OneThread {
  public:
   using Kernel = std::function<void(const pto_payload& payload)>;

@@ -123,7 +123,3 @@ TEST(the_advice_survives_long_names) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

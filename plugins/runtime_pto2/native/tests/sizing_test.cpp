@@ -210,7 +210,3 @@ TEST(with_a_long_history_the_next_smaller_size_still_fails) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

@@ -9,7 +9,6 @@
 
 namespace {
 
-constexpr uint64_t kKiB = 1024;
 char external[4096];
 
 // A program that can be repeated: equal seeds produce equal calls.

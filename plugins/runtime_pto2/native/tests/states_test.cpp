@@ -70,7 +70,3 @@ TEST(every_state_and_event_is_used_and_has_a_name_of_its_own) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

@@ -5,8 +5,6 @@
 
 namespace {
 
-constexpr uint64_t kKiB = 1024;
-
 TEST(counters_of_a_small_graph) {
   OneThread device(24, {});
   const pto_status status = device.run([&] {
@@ -178,7 +176,3 @@ TEST(after_a_deadlock_the_text_holds_the_proof) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}

@@ -158,7 +158,3 @@ TEST(a_permuted_view_is_the_same_memory) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  return check::run_all(argc, argv);
-}
