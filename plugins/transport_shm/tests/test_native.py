@@ -13,6 +13,7 @@ PROGRAMS = Path("native", "tests")
 SANITIZED = ("mailbox_test", "stress_test", "fuzz_test")
 # not under sanitizers, because it steps through machine code
 TESTS = (*SANITIZED, "interleaving_test")
+THREADED = ("stress_test",)  # the other programs have one thread
 
 
 @pytest.mark.parametrize("name", TESTS)
@@ -21,8 +22,13 @@ def test_plain(native_build: NativeBuild, name: str) -> None:
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("name", SANITIZED)
-@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+@pytest.mark.parametrize(
+    ("sanitizers", "name"),
+    [
+        *(("address,undefined", name) for name in SANITIZED),
+        *(("thread", name) for name in THREADED),
+    ],
+)
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
     folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
     subprocess.run([folder / PROGRAMS / name], check=True, timeout=900)
