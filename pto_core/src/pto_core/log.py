@@ -5,7 +5,8 @@
     pto_core.log.get(__name__).warning("compiler is slow", source=str(path), seconds=0.8)
 
 If the program calls ``structlog.configure``, its configuration replaces this one. Context of
-``structlog.contextvars`` is part of each event. structlog is imported with the first message. No
+``structlog.contextvars`` is part of each event. structlog is imported with the first message that
+is not filtered out by the level, because its import takes a quarter of the start of an agent. No
 event is logged for single tasks. Commands write messages that are not events with :func:`show` and
 :func:`relay`, which use the configured format.
 """
@@ -74,6 +75,27 @@ def get(name: str) -> Any:
     The configuration is that of the program if it has called ``structlog.configure``. Otherwise it
     is the default one: the settings ``log_level`` and ``log_format``, to standard error.
     """
+    return _imported(name) if "structlog" in sys.modules else _Deferred(name)
+
+
+@dataclass(frozen=True)
+class _Deferred:
+    """A logger that ignores filtered messages without structlog, if no module has imported it."""
+
+    name: str
+
+    def __getattr__(self, method: str) -> Any:
+        level = method.replace("warning", "warn")
+        if "structlog" not in sys.modules and _SEVERITY.get(level, _output.least) < _output.least:
+            return _ignore
+        return getattr(_imported(self.name), method)
+
+
+def _ignore(*_: object, **__: object) -> None:
+    """Do nothing: the message is below the level."""
+
+
+def _imported(name: str) -> Any:
     import structlog
 
     if structlog.is_configured():
