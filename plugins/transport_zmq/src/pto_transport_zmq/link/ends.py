@@ -14,6 +14,7 @@ import math
 import os
 import select
 import socket as resolver
+import sys
 import time
 import weakref
 from collections.abc import Collection, Sequence
@@ -21,7 +22,6 @@ from typing import Any
 
 import zmq
 from zmq.utils.garbage import gc as zero_copy
-from zmq.utils.monitor import parse_monitor_message
 
 from pto_core import log
 from pto_core.errors import LinkError
@@ -449,10 +449,11 @@ class ZmqLink(LinkEnd):
         """Handle connection events: count connections, or record why there is none."""
         while self._side is not None:
             try:
-                message = parse_monitor_message(self._side.recv_multipart(_DONT_WAIT))
+                head, _ = self._side.recv_multipart(_DONT_WAIT)
             except zmq.Again:
                 return
-            self._handle(zmq.Event(message["event"]))
+            # As zmq.utils.monitor decodes it; that module imports asyncio, which takes long.
+            self._handle(zmq.Event(int.from_bytes(head[:2], sys.byteorder)))
 
     def is_ready(self) -> bool:
         """Dial again if the delay is over; then answer as the base class does."""
