@@ -396,15 +396,6 @@ class Task(Generic[Parameters, Value, Outcome]):
         layout.append(_SLOT)
         return Returned(memory, (slot,), tuple(written))
 
-    def _add_slot(
-        self, args: TaskArgs, layout: list[int], written: tuple[Any, ...], memory: ValueMemory
-    ) -> Returned:
-        """Add the slot for what the function returns."""
-        slot = memory.slot()
-        args.add_tensor(memory.tensor_of(slot), TensorArgType.OUTPUT)
-        layout.append(_SLOT)
-        return Returned(memory, (slot,), written)
-
     def _add_retries(
         self, args: TaskArgs, layout: list[int], retries: Retries, memory: ValueMemory
     ) -> list[Any]:
