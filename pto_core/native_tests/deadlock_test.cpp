@@ -15,8 +15,8 @@ class WatchedEngine : public Engine {
   WatchedEngine(const Configuration& configuration, std::atomic<int>* in_vain)
       : Engine(configuration), in_vain_(*in_vain) {}
 
-  Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override {
-    const Submitted answer = Engine::allocate(bytes, address, out);
+  Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out, uint32_t run) override {
+    const Submitted answer = Engine::allocate(bytes, address, out, run);
     if (answer.task == kNone) in_vain_ += 1;
     return answer;
   }

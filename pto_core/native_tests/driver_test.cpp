@@ -331,11 +331,11 @@ TEST(a_replay_that_stops_in_a_scope_ends_and_releases_its_graph) {
     was_refused = true;
   }
   CHECK(was_refused);
-  CHECK_EQUAL(group.driver->ask()->submitter.depth(), uint32_t{1});
+  CHECK_EQUAL(group.driver->ask()->core.book.outcomes()->depth, uint32_t{1});
   CHECK(!held.expired());
   group.driver->cancel(group.driver->add_cause({}));
   group.driver->run_end();
-  CHECK(!group.driver->flags().is_running);
+  CHECK(!group.driver->flags().open_runs);
   CHECK(held.expired());
   group.driver->run_begin(Hazards::kRaw);
   group.driver->run_end();
@@ -654,7 +654,7 @@ TEST(a_stopped_driver_ends_all_waits_and_refuses_new_calls) {
   group.child(0).stop();
   group.child(1).stop();
   group.driver->stop(group.driver->add_cause("closed"));
-  CHECK(!group.driver->flags().is_running);
+  CHECK(!group.driver->flags().open_runs);
   int refused = 0;
   const auto refuses = [&](auto call) {
     try {

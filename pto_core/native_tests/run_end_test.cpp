@@ -17,7 +17,7 @@ TEST(a_run_that_is_over_before_the_stop_reports_no_stop) {
   group.on_poll = [&] { may_end = may_end || !group.driver->own_thread().is_own_thread(); };
   bool is_stopped = false;
   group.on_take = [&] {
-    if (group.driver->flags().is_running || is_stopped) return;
+    if (group.driver->flags().open_runs || is_stopped) return;
     is_stopped = true;  // stops the driver, as another thread could, before the waiting thread
                         // continues
     group.child(0).stop();
@@ -51,7 +51,7 @@ TEST(an_interrupted_run_ends_even_if_a_child_exit_is_reported_late) {
   group.on_poll = nullptr;
   group.on_end = nullptr;
   CHECK_EQUAL(asked, 5);
-  CHECK(!group.driver->flags().is_running);
+  CHECK(!group.driver->flags().open_runs);
 }
 
 TEST(an_unreported_failure_is_dropped_with_its_run) {
@@ -202,7 +202,7 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
     message = error.what();
   }
   CHECK_EQUAL(message, std::string("interrupted"));
-  CHECK(!group.driver->flags().is_running);
+  CHECK(!group.driver->flags().open_runs);
   CHECK(group.driver->ask()->core.engine->poisonings().size() >= 10);
   group.on_poll = nullptr;
   may_end = true;  // if the child had begun no task, the run ended without a second poll
@@ -212,4 +212,61 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
   CHECK(group.driver->wait(number, UINT64_MAX));
   group.driver->run_end();
   CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{0});
+}
+
+TEST(runs_of_two_threads_have_their_own_ends_and_failures) {
+  ChildGroup group(2, 16, [](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+    return scalar_of(data) != 7;
+  });
+  constexpr uint64_t kEach = 20;
+  std::vector<uint64_t> words(2 * kEach);
+  const auto make_runs = [&](uint64_t first, bool fails) {
+    for (int round = 0; round < 100; ++round) {
+      const auto run = group.driver->run_begin(Hazards::kRaw);
+      for (uint64_t i = 0; i < kEach; ++i) {
+        const auto address = reinterpret_cast<uintptr_t>(&words[first + i]);
+        Task task(address, 8, Tag::kInout, fails && i == 5 ? 7 : 0);
+        submit(group, task, -1, 0, 0, run.get());
+      }
+      group.driver->run_end(false, run);
+      CHECK(run->is_over);
+      CHECK_EQUAL(run->counts.finished, static_cast<int64_t>(kEach));
+      CHECK_EQUAL(run->failed.size(), static_cast<size_t>(fails));
+    }
+  };
+  std::thread other([&] {
+    group.take();
+    make_runs(0, true);
+    group.give_up();
+  });
+  make_runs(kEach, false);
+  group.give_up();
+  other.join();
+  group.take();
+  CHECK_EQUAL(group.driver->flags().open_runs.load(), 0u);
+}
+
+TEST(a_cancelled_run_ends_before_the_tasks_of_another_run) {
+  std::atomic<int> ran = 0;
+  std::atomic<bool> may_end = false;
+  ChildGroup group(1, 16, [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+    while (scalar_of(data) == 1 && !may_end) std::this_thread::yield();
+    ran += 1;
+    return true;
+  });
+  std::vector<uint64_t> words(8);
+  const auto kept = group.driver->run_begin(Hazards::kRaw);
+  const auto cancelled = group.driver->run_begin(Hazards::kRaw);
+  for (uint64_t i = 0; i < words.size(); ++i) {
+    Task task(reinterpret_cast<uintptr_t>(&words[i]), 8, Tag::kInout, i == 0);
+    submit(group, task, -1, 0, 0, i % 2 ? cancelled.get() : kept.get());
+  }
+  group.driver->cancel(group.driver->add_cause("cancelled"), cancelled.get());
+  group.driver->run_end(false, cancelled);
+  CHECK_EQUAL(cancelled->poisoned.size(), words.size() / 2);
+  CHECK(!kept->is_over);
+  may_end = true;
+  group.driver->run_end(false, kept);
+  CHECK_EQUAL(ran.load(), static_cast<int>(words.size() / 2));
+  CHECK(kept->poisoned.empty());
 }

@@ -28,7 +28,6 @@ LARGER = {
     "pto_core/native/graph.hpp:Graph": (26, 14),
     # the arguments of a call, and what follows from them
     "pto_core/native/worker/driver/submit_call.hpp:SubmitCall": (1, 23),
-    "pto_core/native/worker/engine/core.hpp:EngineState": (7, 26),
     # a method for each event
     "pto_core/native/worker/engine/engine.hpp:Engine": (29, 1),
     "pto_core/native/run.hpp:Run": (38, 28),

@@ -148,9 +148,9 @@ def hooks_of(worker: Any, monkeypatch: pytest.MonkeyPatch) -> DriverHooks:
     found: list[DriverHooks] = []
     begin_run = DriverHooks.begin_run
 
-    def recording(hooks: DriverHooks) -> None:
+    def recording(hooks: DriverHooks, *, is_alone: bool) -> None:
         found.append(hooks)
-        begin_run(hooks)
+        begin_run(hooks, is_alone=is_alone)
 
     worker.init()
     with monkeypatch.context() as patched:

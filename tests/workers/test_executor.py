@@ -167,12 +167,13 @@ def test_shutdown_cancels_what_has_not_begun(held, tmp_path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_runs_follow_the_shutdown(worker) -> None:
+def test_sessions_run_beside_an_executor_and_captures_after_it(worker) -> None:
     with worker.executor() as executor:
         executor.submit(double, 1)
-        with pytest.raises(UsageError, match="session"):
-            worker.map(double, [1])
-    assert worker.map(double, [1]) == [2]
+        with pytest.raises(UsageError, match="inside a run"):
+            worker.capture(lambda session: None)
+        assert worker.map(double, [1]) == [2]
+    worker.capture(lambda session: None)
     with worker.executor() as executor:
         assert executor.submit(double, 1).result(WAIT_S) == 2
 
@@ -242,7 +243,7 @@ def test_a_thread_with_a_session_does_not_wait_for_a_thread_that_needs_its_end(
     executor = worker.executor()
     results = []
     first = threading.Thread(target=lambda: results.append(executor.submit(abs, -1).result()))
-    with worker.session():
+    with worker.session(hazards="raw"):  # with other hazards than the executor
         first.start()
         while not executor._lock.locked():
             time.sleep(0.001)

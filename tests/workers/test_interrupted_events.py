@@ -91,7 +91,7 @@ def test_a_run_without_an_owner_is_ended_by_the_next_one(make) -> None:
     session.__enter__()
     left = session.submit(write, 1, rows[0])
     with pytest.raises(UsageError, match="inside a run of the same Worker and thread"):
-        worker.run(lambda orch, args, config: None)
+        worker.capture(lambda orch, args, config: None)
     del session
     one_run(worker, rows[1:])
     assert left.done()

@@ -180,10 +180,10 @@ def stopped_at(number: int, stop: Callable[[], None]) -> Iterator[list[int]]:
 
 # Invariant: Only the run of a failed task raises its error, even if other threads use the Worker.
 def test_a_run_raises_its_own_error_wherever_another_thread_runs(worker: Worker) -> None:
-    row = worker.shared_array(8, "int64")
+    row, other = worker.shared_array((2, 8), "int64")
     handles = worker.register(write), worker.register(fail)
 
-    def run(handle: Any, token: int) -> None:
+    def run(handle: Any, token: int, row: Any) -> None:
         args = given((row, TensorArgType.INOUT), scalars=(token,))
         worker.run(lambda orch, *_: orch.submit_sub(handle, args))
 
@@ -196,12 +196,12 @@ def test_a_run_raises_its_own_error_wherever_another_thread_runs(worker: Worker)
             tracing = sys.gettrace()
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
-            others.append(CallInThread(lambda: run(handles[0], token)))
+            others.append(CallInThread(lambda: run(handles[0], token, row)))
             others[0].await_blocked()  # or it has ended
             sys.settrace(tracing)
 
         with stopped_at(number, stop) as lines:
-            failing = CallInThread(partial(run, handles[1], number))
+            failing = CallInThread(partial(run, handles[1], number, other))
             with pytest.raises(TaskFailedError, match=f"the failure of run {number}\\."):
                 failing.result()
         others[0].result()
@@ -211,14 +211,17 @@ def test_a_run_raises_its_own_error_wherever_another_thread_runs(worker: Worker)
 
 
 @pytest.mark.parametrize("kind", ["run", "session", "capture", "replay"])
-def test_a_call_waits_for_the_run_of_another_thread(worker: Worker, kind: str) -> None:
+def test_a_call_that_needs_the_worker_alone_waits_for_the_run_of_another_thread(
+    worker: Worker, kind: str
+) -> None:
     user = User(worker, 0, 0, 0)
+    args = given((user.row, TensorArgType.INOUT), scalars=(7,))
     captured = worker.capture(no_tasks)
     calls: dict[str, Callable[[], Any]] = {
-        "run": lambda: user.by_run(
-            given((user.row, TensorArgType.INOUT), scalars=(7,)), user.write
+        "run": lambda: worker.run(
+            lambda orch, *_: orch.submit_sub(user.write, args), hazards="full"
         ),
-        "session": lambda: worker.session().__enter__(),
+        "session": lambda: worker.session(hazards="full").__enter__(),
         "capture": lambda: worker.capture(no_tasks),
         "replay": lambda: worker.replay(captured),
     }
@@ -231,16 +234,16 @@ def test_a_call_waits_for_the_run_of_another_thread(worker: Worker, kind: str) -
     assert kind != "run" or (user.row == 7).all()
 
 
-def test_threads_run_in_the_order_of_their_calls(worker: Worker) -> None:
+def test_threads_capture_in_the_order_of_their_calls(worker: Worker) -> None:
     order: list[int] = []
     first = StoppedRun(worker)
     others = []
     for number in range(4):
 
-        def run(number: int = number) -> None:
-            worker.run(lambda *_: order.append(number))
+        def capture(number: int = number) -> None:
+            worker.capture(lambda orch, args, config: order.append(number))
 
-        others.append(CallInThread(run))
+        others.append(CallInThread(capture))
         others[-1].await_blocked()
     first.end()
     for other in others:
@@ -250,7 +253,7 @@ def test_threads_run_in_the_order_of_their_calls(worker: Worker) -> None:
 
 def test_close_ends_the_wait_of_a_thread(worker: Worker) -> None:
     first = StoppedRun(worker)
-    second = CallInThread(lambda: worker.run(no_tasks))
+    second = CallInThread(lambda: worker.capture(no_tasks))
     second.await_blocked()
     worker.close()
     with pytest.raises(WorkerClosedError):
@@ -269,10 +272,10 @@ def test_ctrl_c_ends_the_wait_of_a_thread_and_no_run_of_another(worker: Worker) 
 
     interrupting = CallInThread(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        worker.run(no_tasks)
+        worker.capture(no_tasks)
     interrupting.result()
     first.end()
-    worker.run(no_tasks)
+    worker.capture(no_tasks)
 
 
 def test_a_signal_handler_does_not_wait_for_the_wait_that_it_interrupts(worker: Worker) -> None:
@@ -281,7 +284,7 @@ def test_a_signal_handler_does_not_wait_for_the_wait_that_it_interrupts(worker: 
 
     def handle(*ignored: Any) -> None:
         with pytest.raises(UsageError) as caught:
-            worker.run(no_tasks)
+            worker.capture(no_tasks)
         refused.append(caught.value)
         first.go_on.set()
 
@@ -292,7 +295,7 @@ def test_a_signal_handler_does_not_wait_for_the_wait_that_it_interrupts(worker: 
     before = signal.signal(signal.SIGUSR1, handle)
     try:
         interrupting = CallInThread(interrupt)
-        worker.run(no_tasks)
+        worker.capture(no_tasks)
     finally:
         signal.signal(signal.SIGUSR1, before)
     interrupting.result()
@@ -324,7 +327,7 @@ def test_a_session_waits_for_a_thread_without_blocking_the_event_loop(worker: Wo
 
     async def use() -> None:
         async def enter() -> None:
-            async with worker.session():
+            async with worker.session(hazards="full"):
                 pass
 
         cancelled = asyncio.ensure_future(enter())

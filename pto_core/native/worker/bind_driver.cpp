@@ -107,19 +107,21 @@ nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
   throw nb::python_error();
 }
 
-// Return the outcomes of the run of a handle or, for null, those of the last run.
-const RunOutcomes* outcomes_of(nb::handle handle) {
-  const TaskHandle* found = task_handle_of(handle.ptr());
-  return found ? found->run->outcomes.get() : nullptr;
+// Return the run of a handle or of a RunScope, or null for None.
+std::shared_ptr<RunOutcomes> outcomes_of(nb::handle of) {
+  if (nb::isinstance<RunScope>(of)) return nb::inst_ptr<RunScope>(of)->outcomes();
+  const TaskHandle* found = task_handle_of(of.ptr());
+  return found ? found->run->outcomes : nullptr;
 }
 
 nb::object task(WorkerDriver& self, int64_t number, nb::handle of) {
   int32_t child = -1;
   std::optional<EndedTask> found;
   std::string name;
+  const std::shared_ptr<RunOutcomes> run = outcomes_of(of);
   {
     const Role role = self.driver().ask();
-    found = role->core.book.ended(number, outcomes_of(of), &child);
+    found = role->core.book.ended(number, run.get(), &child);
     if (!found) found = describe_live(role->core, number, &child);
     if (found) name = role->core.catalogue.name(found->callable);
   }
@@ -139,7 +141,7 @@ nb::object task(WorkerDriver& self, int64_t number, nb::handle of) {
 }
 
 nb::object cause(WorkerDriver& self, int64_t number, nb::handle of) {
-  const auto found = self.driver().ask()->core.book.cause(number, outcomes_of(of));
+  const auto found = self.driver().ask()->core.book.cause(number, outcomes_of(of).get());
   if (!found) return nb::none();
   nb::dict result;
   result["data"] = nb::bytes(found->data.data(), found->data.size());
@@ -149,18 +151,23 @@ nb::object cause(WorkerDriver& self, int64_t number, nb::handle of) {
   return result;
 }
 
-nb::tuple outcome(WorkerDriver& self) {
-  Driver& driver = self.driver();
+// The run is over, so its failures no longer change.
+nb::tuple outcome(WorkerDriver&, const RunScope& scope) {
+  const std::shared_ptr<RunOutcomes> run = scope.outcomes();
   nb::list failed, poisoned;
-  for (const auto& [task, cause] : driver.ask()->core.engine->failures())
-    failed.append(nb::make_tuple(task, cause));
-  for (const auto& [task, root] : driver.ask()->core.engine->poisonings())
-    poisoned.append(nb::make_tuple(task, root));
-  return nb::make_tuple(driver.ask()->core.book.outcomes()->is_over.load(), failed, poisoned);
+  for (const auto& [task, cause] : run->failed) failed.append(nb::make_tuple(task, cause));
+  for (const auto& [task, root] : run->poisoned) poisoned.append(nb::make_tuple(task, root));
+  return nb::make_tuple(failed, poisoned);
 }
 
-nb::dict statistics(WorkerDriver& self) {
-  const DriverStatistics now = statistics_of(self.driver().ask()->core);
+nb::dict statistics(WorkerDriver& self, nb::handle scope) {
+  const std::shared_ptr<RunOutcomes> run = outcomes_of(scope);
+  DriverStatistics now;
+  {
+    const Role role = self.driver().ask();
+    now = statistics_of(role->core);
+    if (run) now.tasks = run->counts;
+  }
   nb::dict result;
   result["submitted"] = now.tasks.submitted;
   result["finished"] = now.tasks.finished;
@@ -189,24 +196,49 @@ void translate_refusal(const std::exception_ptr& error, void*) {
 
 void bind_runs(nb::class_<WorkerDriver>& bound) {
   bound
-      .def("run_end", &WorkerDriver::run_end, nb::arg("interrupted") = false,
-           "Wait until every task has ended. An exception of the hook poll() or of a signal "
-           "handler cancels the run: running tasks have a short time to end; then their children "
-           "are killed, and the exception is raised. `interrupted`: such an exception was raised "
-           "before this call.")
       .def(
-          "outcome", &outcome,
-          nb::sig("def outcome(self) -> tuple[bool, list[tuple[int, int]], list[tuple[int, int]]]"),
-          "Return, for the last run: whether it is over; (task, cause) of its failed tasks, the "
-          "first failure first; and (task, root) of its poisoned tasks.")
+          "run_end",
+          [](WorkerDriver& self, const RunScope& scope, bool interrupted) {
+            or_error([&] { self.driver().run_end(interrupted, scope.outcomes()); });
+          },
+          nb::arg("scope"), nb::arg("interrupted") = false,
+          "Wait until every task of a run has ended. An exception of the hook poll() or of a "
+          "signal "
+          "handler cancels the run: running tasks have a short time to end; then their children "
+          "are killed, and the exception is raised. `interrupted`: such an exception was raised "
+          "before this call.")
+      .def("outcome", &outcome, nb::arg("scope"),
+           nb::sig("def outcome(self, scope: RunScope) -> tuple[list[tuple[int, int]], "
+                   "list[tuple[int, int]]]"),
+           "Return, for a run that is over, (task, cause) of its failed tasks, the first failure "
+           "first, and (task, root) of its poisoned tasks.")
+      .def(
+          "is_open",
+          [](WorkerDriver&, const RunScope& scope) {
+            const std::shared_ptr<RunOutcomes> run = scope.outcomes();
+            return run && !run->is_over;
+          },
+          nb::arg("scope"), "Return whether a run has not ended.")
+      .def_prop_ro(
+          "turns", [](WorkerDriver& self) { return self.turns().count(); },
+          "The number of runs and captures that have a turn; see RunScope.")
       .def_prop_ro(
           "is_running", [](WorkerDriver& self) { return self.is_running(); },
-          "Whether a run is open, from its start until its last task has ended. False for a run "
-          "without an owner.")
+          "Whether a run is open, from its start until its last task has ended. Runs without an "
+          "owner do not count.");
+}
+
+void bind_causes(nb::class_<WorkerDriver>& bound) {
+  bound
       .def(
           "cancel",
-          [](WorkerDriver& self, int64_t cause) { or_error([&] { self.driver().cancel(cause); }); },
-          nb::arg("cause"), "Cancel the run: tasks that have not begun do not run.")
+          [](WorkerDriver& self, int64_t cause, nb::handle scope) {
+            const std::shared_ptr<RunOutcomes> run = outcomes_of(scope);
+            or_error([&] { self.driver().cancel(cause, run.get()); });
+          },
+          nb::arg("cause"), nb::arg("scope").none() = nb::none(),
+          nb::sig("def cancel(self, cause: int, scope: RunScope | None = None) -> None"),
+          "Cancel a run, or all open runs: tasks that have not begun do not run.")
       .def(
           "cancel_task",
           [](WorkerDriver& self, int64_t task, int64_t cause) {
@@ -224,28 +256,33 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
           nb::arg("data"),
           "Store the data of a cause, which cause() will return. Return its "
           "number.")
-      .def("cause", &cause, nb::arg("cause"), nb::arg("of").none() = nb::none(),
-           nb::sig("def cause(self, cause: int, of: TaskHandle | None = None) -> dict[str, "
-                   "typing.Any] | None"),
-           "Return the facts about a cause of the last run, or of the run of a handle: data (from "
-           "the child or from add_cause(); empty for a time limit or an interruption), and task, "
-           "child and member, each -1 if it does not apply.")
+      .def(
+          "cause", &cause, nb::arg("cause"), nb::arg("of").none() = nb::none(),
+          nb::sig("def cause(self, cause: int, of: TaskHandle | RunScope | None = None) -> "
+                  "dict[str, typing.Any] | None"),
+          "Return the facts about a cause of the run of a handle or scope; by default, of the open "
+          "runs and the last run: data (from the child or from add_cause(); empty for a time limit "
+          "or an interruption), and task, "
+          "child and member, each -1 if it does not apply.")
       .def(
           "explain",
           [](WorkerDriver& self, int64_t cause, const nb::bytes& data) {
             self.driver().ask()->core.book.explain(cause, std::string(data.c_str(), data.size()));
           },
           nb::arg("cause"), nb::arg("data"),
-          "Set the data of a cause of this run that has none "
+          "Set the data of a cause that has none "
           "yet.")
       .def("task", &task, nb::arg("task"), nb::arg("of").none() = nb::none(),
-           nb::sig("def task(self, task: int, of: TaskHandle | None = None) -> dict[str, "
-                   "typing.Any] | None"),
-           "Return the facts about a task that is live, or that did not complete in the last run "
-           "or the run of a handle: callable, members, child, file, line, result (-1: not ended), "
+           nb::sig("def task(self, task: int, of: TaskHandle | RunScope | None = None) -> "
+                   "dict[str, typing.Any] | None"),
+           "Return the facts about a task that is live, or that did not complete in the run of a "
+           "handle or scope, by default in an open run or the last run: callable, members, child, "
+           "file, line, result (-1: not ended), "
            "cause, root, timeout_s. None for any other task.")
-      .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
-           "Return the counters of this run.");
+      .def("statistics", &statistics, nb::arg("scope").none() = nb::none(),
+           nb::sig("def statistics(self, scope: RunScope | None = None) -> dict[str, int]"),
+           "Return the counters. Those of tasks are of one run, or of all runs since no run was "
+           "open.");
 }
 
 void bind_child_memory(nb::class_<WorkerDriver>& bound) {
@@ -408,6 +445,7 @@ void bind_driver(nb::module_& module) {
           "The object that the constructor "
           "received.");
   bind_runs(bound);
+  bind_causes(bound);
   bind_children(bound);
   bind_watches(bound);
   bind_child_memory(bound);

@@ -192,7 +192,7 @@ using KnownTuple = std::pair<std::vector<std::pair<uint32_t, uint8_t>>, std::vec
 std::tuple<SubmittedTuple, Addresses, Answer> submit_task(
     EngineCore& core, int kind, const MemberList& members, const std::vector<int32_t>& pins,
     bool is_hint, int32_t retries, uint32_t timeout_ms, const std::optional<KnownTuple>& given,
-    const std::vector<int64_t>& after) {
+    const std::vector<int64_t>& after, uint32_t run) {
   const Arguments arguments(members);
   Submission submission;
   submission.kind = static_cast<Kind>(kind);
@@ -202,6 +202,7 @@ std::tuple<SubmittedTuple, Addresses, Answer> submit_task(
   submission.members = arguments.members();
   submission.pins = pins;
   submission.after = after;
+  submission.run = run;
   std::vector<Known::Producer> producers;
   Known known;
   if (given) {
@@ -215,11 +216,12 @@ std::tuple<SubmittedTuple, Addresses, Answer> submit_task(
   return {tuple_of(submitted), arguments.addresses(), std::move(answer)};
 }
 
-std::tuple<SubmittedTuple, uint64_t, Answer> allocate(EngineCore& core, uint64_t bytes) {
+std::tuple<SubmittedTuple, uint64_t, Answer> allocate(EngineCore& core, uint64_t bytes,
+                                                      uint32_t run) {
   Submitted submitted;
   uint64_t address = 0;
   Answer answer = core.handle([&](Engine& engine, Instructions& out) {
-    submitted = engine.allocate(bytes, &address, out);
+    submitted = engine.allocate(bytes, &address, out, run);
   });
   return {tuple_of(submitted), address, std::move(answer)};
 }
@@ -259,6 +261,19 @@ nb::dict dict_of(const Snapshot::Ring& ring) {
   return found;
 }
 
+nb::dict dict_of(const Snapshot::Run& run) {
+  nb::dict found;
+  found["is_open"] = run.is_open;
+  found["is_ending"] = run.is_ending;
+  found["cancelled"] = run.cancelled;
+  found["tasks"] = run.tasks;
+  found["unfinished"] = run.unfinished;
+  found["failed"] = run.failed;
+  found["poisoned"] = run.poisoned;
+  found["scopes"] = run.scopes;
+  return found;
+}
+
 template <class Element>
 nb::list list_of(const std::vector<Element>& elements) {
   nb::list found;
@@ -268,14 +283,6 @@ nb::list list_of(const std::vector<Element>& elements) {
 
 nb::typed<nb::dict, nb::str, nb::object> snapshot(EngineCore& core) {
   const Snapshot snapshot = core.engine().snapshot();
-  nb::dict run;
-  run["is_running"] = snapshot.is_running;
-  run["is_ending"] = snapshot.is_ending;
-  run["cancelled"] = snapshot.cancelled;
-  run["tasks"] = snapshot.tasks_submitted;
-  run["conservative_edges"] = snapshot.conservative_edges;
-  run["failed"] = snapshot.failed;
-  run["poisoned"] = snapshot.poisoned;
   nb::dict tasks;
   for (const Snapshot::Task& task : snapshot.tasks) tasks[nb::int_(task.number)] = dict_of(task);
   nb::dict queues;
@@ -283,20 +290,20 @@ nb::typed<nb::dict, nb::str, nb::object> snapshot(EngineCore& core) {
   queues["groups"] = snapshot.groups;
   queues["early"] = snapshot.early;
   nb::dict found;
-  found["run"] = run;
+  found["conservative_edges"] = snapshot.conservative_edges;
+  found["runs"] = list_of(snapshot.runs);
   found["tasks"] = tasks;
   found["queues"] = queues;
   found["children"] = list_of(snapshot.children);
   found["rings"] = list_of(snapshot.rings);
-  found["scopes"] = snapshot.scopes;
   return found;
 }
 
 using Proof = std::tuple<uint32_t, uint64_t, uint64_t, uint64_t, int64_t, int32_t>;
 
-std::optional<Proof> deadlock(EngineCore& core) {
+std::optional<Proof> deadlock(EngineCore& core, uint32_t run) {
   Deadlock proof;
-  if (!core.engine().deadlock(&proof)) return std::nullopt;
+  if (!core.engine().deadlock(&proof, run)) return std::nullopt;
   return Proof(proof.ring, proof.requested, proof.held, proof.size, proof.oldest_task,
                proof.open_scope);
 }
@@ -340,8 +347,8 @@ void bind_reports(nb::class_<EngineCore>& core) {
            [](EngineCore& core, int32_t child, uint64_t count) {
              return core.handle([&](Engine& e, Out& out) { e.withdrawn(child, count, out); });
            })
-      .def("cancel", [](EngineCore& core, int64_t cause) {
-        return core.handle([&](Engine& e, Out& out) { e.cancel(cause, out); });
+      .def("cancel", [](EngineCore& core, int64_t cause, uint32_t run) {
+        return core.handle([&](Engine& e, Out& out) { e.cancel(cause, out, run); });
       });
 }
 
@@ -378,30 +385,42 @@ void bind_engine(nb::module_& module) {
                     const std::array<std::pair<uint64_t, uint64_t>, kRings>&, bool, nb::object>(),
            nb::arg("children"), nb::arg("rings"), nb::arg("repeats_lost"), nb::arg("policy").none())
       .def("submit", &submit_task, nb::arg("kind"), nb::arg("members"), nb::arg("pins"),
-           nb::arg("is_hint"), nb::arg("retries"), nb::arg("timeout_ms"),
-           nb::arg("known").none() = nb::none(), nb::arg("after") = std::vector<int64_t>())
+           nb::arg("is_hint"), nb::arg("retries"), nb::arg("timeout_ms"), nb::arg("known").none(),
+           nb::arg("after"), nb::arg("run"))
       .def("allocate", &allocate)
       .def("run_begin",
            [](EngineCore& core, int hazards) {
              return core.handle(
                  [&](Engine& e, Out& out) { e.run_begin(static_cast<Hazards>(hazards), out); });
            })
-      .def(
-          "run_end",
-          [](EngineCore& core) { return core.handle([](Engine& e, Out& out) { e.run_end(out); }); })
+      .def("run_end",
+           [](EngineCore& core, uint32_t run) {
+             return core.handle([&](Engine& e, Out& out) { e.run_end(out, run); });
+           })
+      .def("give_up",
+           [](EngineCore& core, uint32_t run) {
+             return core.handle([&](Engine& e, Out&) { e.give_up(run); });
+           })
       .def("scope_begin",
-           [](EngineCore& core) { return core.handle([](Engine& e, Out&) { e.scope_begin(); }); })
+           [](EngineCore& core, uint32_t run) {
+             return core.handle([&](Engine& e, Out&) { e.scope_begin(run); });
+           })
       .def("scope_end",
-           [](EngineCore& core) {
-             return core.handle([](Engine& e, Out& out) { e.scope_end(out); });
+           [](EngineCore& core, uint32_t run) {
+             return core.handle([&](Engine& e, Out& out) { e.scope_end(out, run); });
            })
       .def("dispatch", [](EngineCore& core) {
         return core.handle([](Engine& e, Out& out) { e.dispatch(out); });
       });
   bind_reports(core);
   core.def("is_quiescent", [](EngineCore& core) { return core.engine().is_quiescent(); })
-      .def("failures", [](EngineCore& core) -> NumberPairs { return core.engine().failures(); })
-      .def("poisonings", [](EngineCore& core) -> NumberPairs { return core.engine().poisonings(); })
+      .def(
+          "failures",
+          [](EngineCore& core, uint32_t run) -> NumberPairs { return core.engine().failures(run); })
+      .def("poisonings",
+           [](EngineCore& core, uint32_t run) -> NumberPairs {
+             return core.engine().poisonings(run);
+           })
       .def("deadlock", &deadlock)
       .def("snapshot", &snapshot)
       .def("validate", [](EngineCore& core) { guarded([&] { core.engine().validate(); }); });

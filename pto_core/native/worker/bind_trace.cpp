@@ -28,7 +28,7 @@ void begin_trace(Driver& driver, const WorkerTraceSettings& settings) {
     core.tracer.callable_added(core.catalogue.name(callable));
   core.engine->set_tracer(&core.tracer);
   core.flags.traces_waits = core.tracer.records(PTO_TRACE_WAITS);
-  if (core.flags.is_running) core.tracer.run_began(core.book.outcomes()->first_task);
+  if (core.flags.open_runs > 0) core.tracer.run_began(core.book.outcomes()->first_task);
 }
 
 WorkerRecords end_trace(Driver& driver) {

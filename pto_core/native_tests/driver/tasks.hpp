@@ -22,7 +22,7 @@ struct Task {
 };
 
 inline int64_t submit(ChildGroup& group, Task& task, int32_t pin = -1, int32_t retries = 0,
-                      uint32_t timeout_ms = 0) {
+                      uint32_t timeout_ms = 0, RunOutcomes* run = nullptr) {
   const Member member{{&task.key, 1}, {&task.tensor, 1}, {&task.scalar, 1}};
   Submission submission;
   submission.kind = Kind::kSub;
@@ -31,6 +31,8 @@ inline int64_t submit(ChildGroup& group, Task& task, int32_t pin = -1, int32_t r
   submission.retries = retries;
   submission.timeout_ms = timeout_ms;
   if (pin >= 0) submission.pins = {&pin, 1};
+  submission.outcomes = run;
+  if (run) submission.run = run->number;
   return group.driver->submit(submission);
 }
 

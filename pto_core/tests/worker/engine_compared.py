@@ -43,16 +43,17 @@ class ComparedEngine:
             raise Difference(f"after {event} these differ:\n{shown}")
         if self.native.is_quiescent() != self.reference.is_quiescent():
             raise Difference(f"after {event} only one engine is quiescent")
-        if self.native.deadlock() != self.reference.deadlock():
-            raise Difference(f"after {event} only one engine is in a deadlock")
+        for run in range(len(expected["runs"])):
+            if self.native.deadlock(run) != self.reference.deadlock(run):
+                raise Difference(f"after {event} only one engine has a deadlock of run {run}")
 
     def is_quiescent(self) -> bool:
         """Return whether nothing is in flight and nothing is ready."""
         return self.reference.is_quiescent()
 
-    def deadlock(self) -> Deadlock | None:
+    def deadlock(self, run: int = 0) -> Deadlock | None:
         """Return the proof of a deadlock, which is the same in both engines."""
-        return self.reference.deadlock()
+        return self.reference.deadlock(run)
 
     def snapshot(self) -> Snapshot:
         """Return the observable state."""

@@ -49,8 +49,9 @@ def configuration() -> Configuration:
 class RegionStream:
     """The events of one run; :meth:`hear` receives the engine's answer to each."""
 
-    def __init__(self, numbers: random.Random) -> None:
+    def __init__(self, numbers: random.Random, run: int = 0) -> None:
         self.numbers = numbers
+        self.run = run
         self.scopes: list[list[tuple[int, int]]] = [[]]
         """The buffers of each open scope: address and size."""
         self.frames: tuple[deque[int], deque[int]] = (deque(), deque())
@@ -59,12 +60,12 @@ class RegionStream:
         hazards = self.numbers.choice(list(Hazards))
         yield from (ChildReady(0), ChildReady(1), RunBegin(hazards))
         for _ in range(count):
-            yield self._event()
+            yield self.event()
         yield from (ScopeEnd() for _ in self.scopes[1:])
         yield RunEnd()
         yield Dispatch()
         while any(self.frames):
-            yield self._completion()
+            yield self.completion()
             yield Dispatch()
 
     def hear(self, event: Event, answer: list[Instruction]) -> None:
@@ -82,27 +83,29 @@ class RegionStream:
             sizes = [t.nbytes for member in event.members for t in member.tensors if not t.address]
         self.scopes[-1] += [pair for pair in zip(addresses, sizes, strict=True) if pair[1]]
 
-    def _event(self) -> Event:
+    def event(self) -> Event:
+        """Return a random event inside the run."""
         choice = self.numbers.random()
         if choice < 0.08 and len(self.scopes) < 6:
             self.scopes.append([])
-            return ScopeBegin()
+            return ScopeBegin(self.run)
         if choice < 0.16 and len(self.scopes) > 1:
             self.scopes.pop()
-            return ScopeEnd()
+            return ScopeEnd(self.run)
         if choice < 0.22:
-            return Allocate(self.numbers.choice([0, 1, 1000, 1025, 3000]))
+            return Allocate(self.numbers.choice([0, 1, 1000, 1025, 3000]), self.run)
         if choice < 0.4 and any(self.frames):
-            return self._completion()
+            return self.completion()
         if choice < 0.55:
             return Dispatch()
         members = tuple(
             Member(tuple(self._somewhere() for _ in range(self.numbers.randint(0, 3))))
             for _ in range(self.numbers.choice([1, 1, 1, 2]))
         )
-        return Submit(Kind.SUB, members)
+        return Submit(Kind.SUB, members, run=self.run)
 
-    def _completion(self) -> Completion:
+    def completion(self) -> Completion:
+        """Return the success of a frame that was sent."""
         child = self.numbers.choice([child for child in (0, 1) if self.frames[child]])
         frames = self.frames[child]
         count = frames[self.numbers.randrange(len(frames))]

@@ -30,7 +30,7 @@ def test_the_example_of_the_interface_runs():
     engine: Engine = names["engine"]
     snapshot = engine.snapshot()
     assert snapshot["children"][0]["completed"] == 1
-    assert snapshot["run"]["is_running"] is False
+    assert not snapshot["runs"][0]["is_open"]
 
 
 @pytest.mark.parametrize(

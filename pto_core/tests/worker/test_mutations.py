@@ -9,6 +9,7 @@ import pytest
 
 from pto_core.errors import PtoError
 from pto_core.worker.states import TRANSITIONS, TaskEvent, TaskState, Transitions
+from pto_devkit.abi import Tag
 from pto_devkit.engine import Configuration, NativeEngine, ReferenceEngine
 from pto_devkit.engine.interface import (
     Cancel,
@@ -19,10 +20,12 @@ from pto_devkit.engine.interface import (
     Event,
     Hazards,
     Kind,
+    Member,
     Outcome,
     RunBegin,
     RunEnd,
     Submit,
+    Tensor,
 )
 from pto_devkit.schedulers.programs import ProgramWriter
 from pto_devkit.schedulers.world import Chances, SchedulerWorld, configuration_of
@@ -43,7 +46,9 @@ def recorded(seed: int) -> Recording:
 
 def written(configuration: Configuration) -> Recording:
     """Return events that random programs rarely have: a cancelled ready task, all children lost."""
-    task = Submit(Kind.SUB)
+    memory = (Member((Tensor(0, 8, Tag.OUTPUT),)),)  # keeps the ended task in its scope
+    task = Submit(Kind.SUB, memory)
+    follower = Submit(Kind.SUB, memory, after=(1,))
     return configuration, [
         RunBegin(),
         task,
@@ -53,12 +58,12 @@ def written(configuration: Configuration) -> Recording:
         ChildReady(0),
         task,
         Dispatch(),
-        Submit(Kind.SUB, after=(1,)),
+        follower,
         Dispatch(),
         task,
         Completion(0, 1, Outcome.FAILED, 7),
         Completion(0, 2, Outcome.SKIPPED),
-        Submit(Kind.SUB, after=(1,)),
+        follower,
         ChildLost(0, 8, 2),
         *(ChildLost(child, 8, 0) for child in range(1, len(configuration.children))),
         Dispatch(),

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 from engine_compared import ComparedEngine, Difference
 from engine_regions import RegionStream, configuration
 
-from pto_core.errors import CapacityError, PtoError
+from pto_core.errors import CapacityError, PtoError, UsageError
 from pto_core.worker.states import TRANSITIONS, TaskEvent, TaskState
 from pto_devkit.abi import Tag
 from pto_devkit.engine.interface import (
     Box,
+    Cancel,
     ChildLost,
     ChildReady,
     Completion,
     Deadline,
     Dispatch,
     Event,
+    GiveUp,
     Hazards,
     Instruction,
     Kind,
     Member,
     Outcome,
     RunBegin,
+    RunEnd,
+    RunFinished,
+    ScopeEnd,
     Send,
     Submit,
+    Submitted,
     Tensor,
 )
 from pto_devkit.engine.native import NativeEngine
@@ -172,11 +178,116 @@ def test_random_regions(events: int) -> None:
                     f"seed {seed}: the engines differ at event {engine.events}"
                 ) from difference
         engine.validate()
-        conservative += engine.snapshot()["run"]["conservative_edges"]
+        conservative += engine.snapshot()["conservative_edges"]
         assert engine.snapshot()["tasks"] == {}
         count += engine.events
         seed += 1
     assert conservative > 0
+
+
+class SideBySide:
+    """Runs that begin, submit, are cancelled and end in a random order."""
+
+    def __init__(self, numbers: random.Random) -> None:
+        self.numbers = numbers
+        self.engine = ComparedEngine(configuration())
+        self.hazards = numbers.choice(list(Hazards))
+        self.streams: dict[int, RegionStream] = {}
+        self.frames: tuple[deque[int], deque[int]] = (deque(), deque())
+        self.finished: list[RunFinished] = []
+        self.most = 0
+
+    def run(self, steps: int) -> None:
+        self.handle(ChildReady(0))
+        self.handle(ChildReady(1))
+        for _ in range(steps):
+            self._step()
+        while self.streams:
+            self._end(next(iter(self.streams)))
+        self.handle(Dispatch())
+        while any(self.frames):
+            self._complete(Outcome.SUCCEEDED)
+            self.handle(Dispatch())
+        self.engine.validate()
+
+    def handle(self, event: Event, stream: RegionStream | None = None) -> None:
+        try:
+            answer = self.engine.handle(event)
+        except UsageError:
+            return  # both engines refused the event
+        if stream is not None:
+            stream.hear(event, [each for each in answer if isinstance(each, Submitted)])
+        for each in answer:
+            if isinstance(each, Send):
+                self.frames[each.child].append(each.count)
+            elif isinstance(each, RunFinished):
+                self.finished.append(each)
+
+    def _step(self) -> None:
+        choice = self.numbers.random()
+        if not self.streams or (choice < 0.05 and len(self.streams) < 4):
+            self.handle(RunBegin(self.hazards))
+            runs = self.engine.snapshot()["runs"]
+            (new,) = {
+                n for n, run in enumerate(runs) if run["is_open"] and not run["is_ending"]
+            } - {*self.streams}
+            self.streams[new] = RegionStream(self.numbers, new)
+            self.most = max(self.most, len(self.streams))
+            return
+        number = self.numbers.choice(list(self.streams))
+        if choice < 0.08:
+            self._end(number)
+        elif choice < 0.1:
+            self.handle(Cancel(7, number))
+        elif choice < 0.11:
+            self.handle(GiveUp(number))
+        elif choice < 0.3 and any(self.frames):
+            self._complete(self.numbers.choice([Outcome.SUCCEEDED, Outcome.FAILED]))
+        elif choice < 0.45:
+            self.handle(Dispatch())
+        else:
+            self.handle(self.streams[number].event(), self.streams[number])
+        if self.numbers.random() < 0.1:
+            self.engine.validate()
+
+    def _end(self, number: int) -> None:
+        for _ in self.streams.pop(number).scopes[1:]:
+            self.handle(ScopeEnd(number))
+        self.handle(RunEnd(number))
+
+    def _complete(self, outcome: Outcome) -> None:
+        child = self.numbers.choice([child for child in (0, 1) if self.frames[child]])
+        count = self.frames[child].popleft()
+        if self._must_skip(child):
+            outcome = Outcome.SKIPPED
+        self.handle(Completion(child, count, outcome, 5 if outcome is Outcome.FAILED else -1))
+
+    def _must_skip(self, child: int) -> bool:
+        """Return whether the next frame was sent early behind a producer that has failed since."""
+        snapshot = self.engine.snapshot()
+        (task, _) = snapshot["children"][child]["in_flight"][0]
+        return snapshot["tasks"][task]["poison"] is not None
+
+
+# Invariant: Runs that are open at once end by themselves, with their own failures, and the engine
+# equals the reference engine.
+def test_random_runs_side_by_side(events: int) -> None:
+    count = seed = most = 0
+    ends: list[RunFinished] = []
+    while count < events // 4:
+        world = SideBySide(random.Random(seed))
+        try:
+            world.run(200)
+        except Difference as difference:
+            raise AssertionError(f"seed {seed}: the engines differ") from difference
+        assert world.engine.snapshot()["tasks"] == {}
+        assert not any(run["is_open"] for run in world.engine.snapshot()["runs"])
+        count += world.engine.events
+        most = max(most, world.most)
+        ends += world.finished
+        seed += 1
+    assert most == 4
+    assert any(end.failed and end.run for end in ends)
 
 
 class PicksTheLast:

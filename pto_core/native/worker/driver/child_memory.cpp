@@ -197,7 +197,7 @@ void ChildMemory::add_use(int32_t child, uint64_t address, const TaskRange& task
 
 int64_t ChildMemory::user(int32_t child, uint64_t address, Driver& driver) const {
   const Allocation* allocation = find(child, address, 1);
-  if (!allocation || !driver.flags().is_running) return kNone;
+  if (!allocation || driver.flags().open_runs == 0) return kNone;
   // Iterate over a copy, because other threads may change the list while has_ended() waits.
   for (const TaskRange& each : std::vector<TaskRange>(allocation->uses)) {
     if (each.last == kUntilRunEnds) {

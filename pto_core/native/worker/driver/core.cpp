@@ -87,9 +87,10 @@ void DriverCore::check_open() const {
     throw Refusal(Refusal::Kind::kClosed, "this Worker was closed; make another one");
 }
 
-void DriverCore::check_run(const RunOutcomes* run) const {
+RunOutcomes& DriverCore::open_run(RunOutcomes* run) const {
   check_open();
-  if (run && run != book.outcomes().get()) refuse_outside_run();
+  if (run && run->is_over) refuse_outside_run();
+  return run ? *run : *book.outcomes();
 }
 
 void refuse_outside_run() {

@@ -178,8 +178,8 @@ struct DriverCore {
 
   // Throws Refusal (closed) after Driver::stop().
   void check_open() const;
-  // Also throws Refusal if `run` is not the last run that began. Null stands for that run.
-  void check_run(const RunOutcomes* run) const;
+  // Return the run; null stands for the run that began last. Also throws Refusal if it is over.
+  RunOutcomes& open_run(RunOutcomes* run) const;
   ChildLink& link(int32_t child) { return *links[static_cast<size_t>(child)]; }
   const ChildLink& link(int32_t child) const { return *links[static_cast<size_t>(child)]; }
 
@@ -208,7 +208,7 @@ struct DriverCore {
 [[noreturn]] void refuse_outside_run();
 
 struct DriverStatistics {
-  TaskCounts tasks;      // time limit of the run
+  TaskCounts tasks;      // of all runs since no run was open
   uint64_t waiting = 0;  // number of tasks with a record that are not in a child
   uint64_t in_flight = 0;
   uint64_t saved_bytes = 0;

@@ -102,69 +102,76 @@ std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
     DriverCore& core = role->core;
     core.check_open();
     role->exchange.wake_first_child();
-    core.engine->run_begin(hazards, core.out);
-    stale = std::exchange(core.failure, nullptr);
-    core.book.begin(core.links);
+    const uint32_t number = core.engine->run_begin(hazards, core.out);
+    if (flags_.open_runs == 0) {
+      stale = std::exchange(core.failure, nullptr);
+      role->submitter.restart();
+    }
+    core.book.begin(core.links, number);
     outcomes = core.book.outcomes();
-    role->submitter.begin_run();
     if (core.tracer.is_on()) core.tracer.run_began(core.book.next_task());
-    is_cancelled_ = false;
-    flags_.is_running = true;
+    flags_.open_runs += 1;
     role->exchange.process();
   }
   return outcomes;
 }
 
-void Driver::run_end(bool is_interrupted) {
-  std::shared_ptr<RunOutcomes> outcomes;
+void Driver::run_end(bool is_interrupted, std::shared_ptr<RunOutcomes> run) {
   {
     const Role role(state_);
     DriverCore& core = role->core;
     core.check_open();
-    outcomes = core.book.outcomes();
-    if (is_cancelled_) role->submitter.end_scopes();
-    if (core.tracer.is_on()) core.tracer.run_built();
-    core.engine->run_end(core.out);
+    if (!run) run = core.book.outcomes();
+    if (run->is_cancelled) role->submitter.end_scopes(*run);
+    if (core.tracer.is_on()) core.tracer.run_built(run->first_task);
+    core.engine->run_end(core.out, run->number);
     core.is_dirty = true;
     role->exchange.process();
+    role->exchange.wake_waiting();
     role->exchange.poll_and_dispatch();
-    if (!flags_.is_running) return;
+    if (run->is_over) return;
   }
   if (is_interrupted) {
-    end_interrupted();
+    end_interrupted(*run);
   } else {
     try {
-      drive_.wait_until([&](const Role&) { return !flags_.is_running || outcomes->is_interrupted; },
+      drive_.wait_until([&](const Role&) { return run->is_over || run->is_interrupted; },
                         UINT64_MAX, PTO_TRACE_PARK);
-      if (flags_.is_running) end_interrupted();
+      if (!run->is_over) end_interrupted(*run);
     } catch (...) {
       const std::exception_ptr interruption = std::current_exception();
-      end_interrupted();
+      end_interrupted(*run);
       std::rethrow_exception(interruption);
     }
   }
-  if (outcomes->is_stopped) check_open();
+  if (run->is_stopped) check_open();
 }
 
 // End the run after an interruption. Tasks that were not sent do not start. Running tasks have a
-// grace period; then their children are killed. A further interruption ends the period early.
+// grace period; then their children are killed, but not children that run tasks of other runs. A
+// further interruption ends the period early.
 // Return when the run is over, or when the host has not reported the exit of a child after many
 // attempts.
-void Driver::end_interrupted() {
+void Driver::end_interrupted(RunOutcomes& run) {
   constexpr int kAttempts = 100;
   const int64_t cause = add_cause({});
-  cancel(cause);
+  cancel(cause, &run);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
-      if (wait_for_run(configuration_.patience_ns)) return;
+      const uint64_t end_ns = saturating_add(engine::monotonic_ns(), configuration_.patience_ns);
+      const auto is_over = [&](const Role&) { return run.is_over.load(); };
+      if (drive_.wait_until(is_over, end_ns, PTO_TRACE_PARK)) return;
     } catch (...) {
     }
     std::vector<int32_t> busy;
     {
       const Role role(state_);
       const auto& links = role->core.links;
-      for (size_t i = 0; i < links.size(); ++i)
-        if (links[i]->in_flight() > 0) busy.push_back(static_cast<int32_t>(i));
+      for (size_t i = 0; i < links.size(); ++i) {
+        if (links[i]->in_flight() == 0) continue;
+        const int64_t oldest = links[i]->frame(links[i]->completed() + 1).task;
+        if (&role->core.book.run_of(oldest) == &run) busy.push_back(static_cast<int32_t>(i));
+      }
     }
     for (const int32_t child : busy) {
       try {
@@ -175,31 +182,30 @@ void Driver::end_interrupted() {
   }
 }
 
-void Driver::cancel(int64_t cause) {
+void Driver::cancel(int64_t cause, RunOutcomes* run) {
   const Role role(state_);
   if (flags_.is_closed) return;
-  is_cancelled_ = true;
-  role->core.engine->cancel(cause, role->core.out);
-  role->core.is_dirty = true;
-  role->exchange.process();
-  role->withdrawals.withdraw_all();
+  const std::vector<std::shared_ptr<RunOutcomes>> open = role->core.book.open_runs();
+  for (const auto& each : open) {
+    if (run && each.get() != run) continue;
+    each->is_cancelled = true;
+    role->core.engine->cancel(cause, role->core.out, each->number);
+    role->core.is_dirty = true;
+    role->exchange.process();
+    role->withdrawals.withdraw_run(*each);
+  }
   role->exchange.flush_children();
   role->exchange.wake_waiting();
 }
 
-bool Driver::wait_for_run(uint64_t timeout_ns) {
-  return drive_.wait_until([this](const Role&) { return !flags_.is_running; },
-                           saturating_add(engine::monotonic_ns(), timeout_ns), PTO_TRACE_PARK);
-}
-
 // ---- submits ----
 
-void Driver::ensure_granted(uint64_t bytes) {
+void Driver::ensure_granted(uint64_t bytes, RunOutcomes* run) {
   Submitter::Grant grant;
   {
     const Role role(state_);
     role->core.check_open();
-    grant = role->submitter.grant_for(bytes);
+    grant = role->submitter.grant_for(bytes, run);
   }
   if (grant.bytes == 0) return;
   const uint64_t granted = host_.grant(grant.ring, grant.bytes);
@@ -207,12 +213,23 @@ void Driver::ensure_granted(uint64_t bytes) {
   role->submitter.note_granted(grant.ring, granted);
 }
 
+template <class Attempt>
+void Driver::attempt_or_wait(RunOutcomes* run, Attempt attempt) {
+  try {
+    drive_.attempt_or_wait(attempt);
+  } catch (...) {
+    const Role role(state_);
+    role->core.engine->give_up(run ? run->number : role->core.book.outcomes()->number);
+    throw;
+  }
+}
+
 int64_t Driver::submit(const Submission& submission) {
   drive_.call_host_if_due();
   const uint64_t allocated = bytes_to_allocate(submission);
-  if (allocated > 0) ensure_granted(allocated);
+  if (allocated > 0) ensure_granted(allocated, submission.outcomes);
   int64_t task = kNone;
-  drive_.attempt_or_wait([&](const Role& role) {
+  attempt_or_wait(submission.outcomes, [&](const Role& role) {
     task = role->submitter.try_submit(submission, kSubmitsPerPoll);
     return task != kNone;
   });
@@ -254,7 +271,7 @@ void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
       at = role->replayer.make_steps(*graph, at, stop, is_known);
       if (at == stop) continue;
     }
-    ensure_granted(bytes_to_reserve(*graph, steps[at]));
+    ensure_granted(bytes_to_reserve(*graph, steps[at]), nullptr);
     drive_.attempt_or_wait(
         [&](const Role& role) { return role->replayer.try_step(*graph, steps[at], is_known); });
     at += 1;
@@ -262,21 +279,21 @@ void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   own_thread().wake_if_asleep();
 }
 
-int64_t Driver::allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run) {
-  if (bytes > 0) ensure_granted(rounded(bytes));
+int64_t Driver::allocate(uint64_t bytes, uint64_t* address, RunOutcomes* run) {
+  if (bytes > 0) ensure_granted(rounded(bytes), run);
   int64_t task = kNone;
-  drive_.attempt_or_wait([&](const Role& role) {
+  attempt_or_wait(run, [&](const Role& role) {
     task = role->submitter.try_allocate(bytes, address, run);
     return task != kNone;
   });
   return task;
 }
 
-void Driver::scope_begin(const RunOutcomes* run) {
+void Driver::scope_begin(RunOutcomes* run) {
   Role(state_)->submitter.scope_begin(run);
 }
 
-void Driver::scope_end(const RunOutcomes* run) {
+void Driver::scope_end(RunOutcomes* run) {
   Role(state_)->submitter.scope_end(run);
 }
 

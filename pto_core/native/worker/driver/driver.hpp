@@ -47,16 +47,18 @@ class Driver {
  public:
   Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host);
 
-  // Begin a run. Return the object that records its outcomes. If this throws, no run has begun.
+  // Begin a run. Several runs can be open at once, if their hazards are equal. Return the object
+  // that records its outcomes. If this throws, no run has begun.
   std::shared_ptr<RunOutcomes> run_begin(Hazards hazards);
   // Wait for all tasks and end the run. If a scope is open, throw Refusal, and the run continues;
   // scopes of a cancelled run are ended. An exception of Host::attend() cancels the run: running
   // tasks get `patience_ns`, then their children are killed, and the exception is rethrown.
   // `is_interrupted`: such an exception was thrown before this call, so cancel the run at once. Do
   // the same without an exception once RunOutcomes::is_interrupted is true.
-  void run_end(bool is_interrupted = false);
-  // Cancel the open run. Tasks that have not begun do not run.
-  void cancel(int64_t cause);
+  // `run`: null stands for the run that began last.
+  void run_end(bool is_interrupted = false, std::shared_ptr<RunOutcomes> run = nullptr);
+  // Cancel a run, or all open runs if `run` is null. Tasks that have not begun do not run.
+  void cancel(int64_t cause, RunOutcomes* run = nullptr);
 
   // Submit a task. Return its number. Throws Refusal, DeadlockFound, or an exception of
   // Host::attend() during a wait for free space; then nothing has changed.
@@ -69,10 +71,10 @@ class Driver {
   // arguments are disjoint, so the captured edges hold. Throws the same exceptions as submit(),
   // possibly after some of the submits.
   void replay(std::shared_ptr<CapturedGraph> graph, bool is_known);
-  // `run`: the run that the call belongs to; null stands for the open run.
-  int64_t allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run = nullptr);
-  void scope_begin(const RunOutcomes* run = nullptr);
-  void scope_end(const RunOutcomes* run = nullptr);
+  // `run`: the run that the call belongs to; null stands for the run that began last.
+  int64_t allocate(uint64_t bytes, uint64_t* address, RunOutcomes* run = nullptr);
+  void scope_begin(RunOutcomes* run = nullptr);
+  void scope_end(RunOutcomes* run = nullptr);
 
   // Wait for the task. Return false if it has not ended after `timeout_ns`.
   bool wait(int64_t task, uint64_t timeout_ns);
@@ -95,7 +97,7 @@ class Driver {
   void check_open() const;
   // Park the driver's own thread at a safe point for a fork, until own_thread().unpark().
   void park();
-  // End an open run. Frames in flight are counted as lost with `cause` as the reason, and no
+  // End the open runs. Frames in flight are counted as lost with `cause` as the reason, and no
   // further task starts. A waiting thread returns if its task has ended; otherwise it throws
   // Refusal (closed). Later submits and waits also throw it. When this returns, no thread uses the
   // progress table.
@@ -105,9 +107,11 @@ class Driver {
   void close();
 
  private:
-  void ensure_granted(uint64_t bytes);
-  bool wait_for_run(uint64_t timeout_ns);
-  void end_interrupted();
+  void ensure_granted(uint64_t bytes, RunOutcomes* run);
+  // Call `attempt(role)` until it returns true, and wait for free space between the calls.
+  template <class Attempt>
+  void attempt_or_wait(RunOutcomes* run, Attempt attempt);
+  void end_interrupted(RunOutcomes& run);
 
   const DriverConfiguration configuration_;
   SharedFlags flags_;
@@ -115,7 +119,6 @@ class Driver {
   GuardedState state_;
   WorkerDrive drive_;
   ChildControl children_;
-  bool is_cancelled_ = false;  // the open run; a thread changes it only with the role
 };
 
 }  // namespace pto::worker

@@ -81,6 +81,15 @@ bool resume_delayed(DriverCore& core) {
   return !due.empty();
 }
 
+// Record that a run is over.
+void finish_run(DriverCore& core, RunOutcomes& run) {
+  run.failed = core.engine->failures(run.number);
+  run.poisoned = core.engine->poisonings(run.number);
+  run.is_over = true;
+  core.book.end(run);
+  if (--core.flags.open_runs == 0) core.replayed.reset();
+}
+
 }  // namespace
 
 bool Exchange::poll_and_dispatch(uint32_t waiters) {
@@ -178,7 +187,7 @@ void Exchange::take_completion(int32_t child, const pto_answer& answer) {
   if (answer.outcome == PTO_OUTCOME_FAILED) {
     cause = core_.book.next_cause();
     const QueuedFrame& frame = link.frame(count);
-    core_.book.outcomes()->causes[cause] = {
+    core_.book.run_of(frame.task).causes[cause] = {
         std::string(static_cast<const char*>(answer.data), answer.data ? answer.bytes : 0),
         frame.task, child, frame.member};
     if (frame.task != kNone)
@@ -269,9 +278,7 @@ void Exchange::process() {
             {instruction.child, instruction.cause, core_.link(instruction.child).connection(), {}});
         break;
       case Instruction::What::kRunFinished:
-        core_.flags.is_running = false;
-        core_.book.outcomes()->is_over = true;
-        core_.replayed.reset();
+        finish_run(core_, core_.book.run(static_cast<uint32_t>(instruction.count)));
         break;
     }
   }
@@ -336,7 +343,7 @@ void Exchange::check_deadlines() {
     ChildLink& link = *core_.links[i];
     link.lateness.reported = count;
     const int64_t cause = core_.book.next_cause();
-    core_.book.outcomes()->causes[cause] = {
+    core_.book.run_of(link.frame(count).task).causes[cause] = {
         {}, link.frame(count).task, child, link.frame(count).member};
     core_.engine->deadline(child, count, cause, core_.out);
     process();
@@ -417,15 +424,16 @@ void Exchange::set_ready(int32_t child) {
 }
 
 void Exchange::lose_all(int64_t cause) {
-  if (core_.flags.is_running) {
-    core_.book.outcomes()->is_stopped = true;
-    core_.engine->cancel(cause, core_.out);
+  const std::vector<std::shared_ptr<RunOutcomes>> open = core_.book.open_runs();
+  for (const auto& run : open) {
+    run->is_stopped = true;
+    core_.engine->cancel(cause, core_.out, run->number);
     process();
   }
   for (size_t i = 0; i < core_.links.size(); ++i)
     if (!core_.links[i]->presence.is_lost) lose(static_cast<int32_t>(i), cause, false);
-  core_.flags.is_running = false;
-  core_.book.outcomes()->is_over = true;
+  for (const auto& run : open)
+    if (!run->is_over) finish_run(core_, *run);
   core_.flags.has_work = false;
 }
 

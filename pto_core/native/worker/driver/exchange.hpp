@@ -36,7 +36,7 @@ class Exchange : private FrameSource {
   void set_ready(int32_t child);
   // Called when the process of the child has ended. `returns`: the child will be restarted.
   void lose(int32_t child, int64_t cause, bool returns);
-  // Mark all children as lost; an open run ends.
+  // Mark all children as lost; the open runs end.
   void lose_all(int64_t cause);
 
  private:

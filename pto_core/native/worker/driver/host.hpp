@@ -11,7 +11,8 @@ namespace pto::worker {
 // The data of a driver that threads read without the role. Only the thread that has the role writes
 // it, unless a comment states otherwise.
 struct SharedFlags {
-  std::atomic<bool> is_running{false};  // from the start of a run until its last task has ended
+  // number of runs, each from its start until its last task has ended
+  std::atomic<uint32_t> open_runs{0};
   std::atomic<bool> is_closed{false};
   // whether the policy or a transport is in Python
   std::atomic<bool> calls_python{false};

@@ -75,6 +75,7 @@ struct SentTask {
   SubmitPosition place;
   uint16_t members;
   uint8_t flags;
+  uint8_t run;  // the engine's number of its run
 
   bool is_live() const { return (flags & kIsLive) != 0; }
 };
@@ -166,12 +167,25 @@ struct EndedTask {
   std::vector<AddressSpan> memory = {};  // the memory of the host that it uses
 };
 
-// The outcomes of the tasks of a run. The driver keeps the outcomes of the last run, and each task
-// handle keeps those of its run.
+struct TaskCounts {  // numbers of tasks
+  int64_t submitted = 0;
+  int64_t finished = 0;
+  int64_t failed = 0;
+  int64_t poisoned = 0;
+};
+
+// A run: the outcomes of its tasks, and its state while it is open. The driver keeps the open runs
+// and the last run, and each task handle keeps its run.
 //
 // Only the thread that has the driver role uses the data. The GIL protects the reference counts.
 struct RunOutcomes {
+  uint32_t number = 0;     // the engine's number of the run, while it is open
   int64_t first_task = 0;  // number of the first task of the run
+  uint32_t depth = 0;      // number of open scopes
+  bool is_cancelled = false;
+  TaskCounts counts;
+  std::vector<std::pair<int64_t, int64_t>> failed;    // (task, cause), once the run is over
+  std::vector<std::pair<int64_t, int64_t>> poisoned;  // (task, root), once the run is over
   std::atomic<bool> is_over{false};
   std::atomic<bool> is_stopped{false};      // whether the run was open when the driver was stopped
   std::atomic<bool> is_interrupted{false};  // whether the wait for its end must cancel the run

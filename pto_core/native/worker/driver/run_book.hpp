@@ -18,19 +18,20 @@
 
 namespace pto::worker {
 
-struct TaskCounts {  // numbers of tasks of the current run
-  int64_t submitted = 0;
-  int64_t finished = 0;
-  int64_t failed = 0;
-  int64_t poisoned = 0;
-};
-
 class RunBook {
  public:
-  // Begin a run. Keep the causes of lost children, because later tasks may fail with these causes.
-  void begin(const std::vector<std::unique_ptr<ChildLink>>& links);
-  // Return the outcomes of the last run; after begin(), of the new run.
+  // Begin a run with this number. Keep the causes of lost children, because later tasks may fail
+  // with these causes.
+  void begin(const std::vector<std::unique_ptr<ChildLink>>& links, uint32_t number);
+  // Record that a run is over.
+  void end(const RunOutcomes& run) { open_[run.number].reset(); }
+  // Return the run that began last.
   const std::shared_ptr<RunOutcomes>& outcomes() const { return outcomes_; }
+  std::vector<std::shared_ptr<RunOutcomes>> open_runs() const;
+  // Return the open run with this number.
+  RunOutcomes& run(uint32_t number) const { return *open_[number]; }
+  // Return the run of a live task, or the run that began last.
+  RunOutcomes& run_of(int64_t task);
 
   void note_submitted(int64_t task) { newest_ = task; }
   int64_t next_task() const { return newest_ + 1; }
@@ -40,26 +41,32 @@ class RunBook {
 
   int64_t next_cause() { return next_cause_++; }
   int64_t add_cause(std::string data);
-  // Return a cause from the outcomes `of` or, if `of` is null, of the last run.
-  std::optional<Cause> cause(int64_t number, const RunOutcomes* of = nullptr) const;
-  // Set the data of a cause of this run that has no data yet, such as a deadline.
-  void explain(int64_t cause, std::string data);
-  // Return a task that ended without completing, from the outcomes `of` or, if `of` is null, of the
+  // Return a cause from the outcomes `of`, if it is not null, otherwise of the open runs and the
   // last run.
+  std::optional<Cause> cause(int64_t number, const RunOutcomes* of = nullptr) const;
+  // Set the data of a cause that has no data yet, such as a deadline.
+  void explain(int64_t cause, std::string data);
+  // Return a task that ended without completing, from the outcomes `of`, if it is not null,
+  // otherwise of the open runs and the last run.
   std::optional<EndedTask> ended(int64_t task, const RunOutcomes* of, int32_t* child) const;
   // Return the tasks of a run that use this memory of the host, and that have not completed.
   std::vector<int64_t> users(AddressSpan memory, const RunOutcomes& run);
   static EndedTask ended_from(const SentTask& record);
 
   Records records;
-  TaskCounts counts;
+  TaskCounts counts;  // of all runs since no run was open
 
  private:
+  // Call visit(run) for the last run and the open runs, until it returns true.
+  template <class Visit>
+  void find_run(Visit visit) const;
+
   std::shared_ptr<RunOutcomes> outcomes_ = std::make_shared<RunOutcomes>();
-  std::unordered_map<int64_t, Cause> causes_;  // causes added by the host
+  std::vector<std::shared_ptr<RunOutcomes>> open_;  // by number; null: no open run has the number
+  std::unordered_map<int64_t, Cause> causes_;       // causes added by the host
   int64_t newest_ = kNone;
   int64_t next_cause_ = 0;
-  int64_t first_cause_ = 0;  // the first cause that was added since the last run began
+  int64_t first_cause_ = 0;  // the first cause that was added since begin() dropped causes
 };
 
 // The tasks that event loops await, and the descriptor that wakes the loops.

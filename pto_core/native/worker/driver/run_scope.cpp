@@ -13,21 +13,22 @@
 
 namespace pto::worker {
 
-bool RunScope::take_turn(nb::object driver, uint64_t thread, bool waits) {
+bool RunScope::take_turn(nb::object driver, Hazards hazards, uint64_t thread, bool waits) {
   WorkerDriver& worker = *nb::inst_ptr<WorkerDriver>(driver);
-  if (!worker.take_turn(thread, "a run or session", waits, &is_interrupted_)) return false;
-  turn_ = Turn(worker.turns());
+  if (!worker.take_turn(thread, hazards, "a run or session", waits, &is_interrupted_)) return false;
+  turn_ = Turn(worker.turns(), thread);
   driver_ = std::move(driver);
   return true;
 }
 
 template <class Begin>
-void RunScope::own(const nb::object& driver, const char* what, Begin begin) {
+void RunScope::own(const nb::object& driver, TurnUse use, const char* what, Begin begin) {
   WorkerDriver& worker = *nb::inst_ptr<WorkerDriver>(driver);
   Turn turn = std::move(turn_);
   if (!turn) {
-    worker.take_turn(PyThread_get_thread_ident(), what, true, &is_interrupted_);
-    turn = Turn(worker.turns());
+    const uint64_t thread = PyThread_get_thread_ident();
+    worker.take_turn(thread, use, what, true, &is_interrupted_);
+    turn = Turn(worker.turns(), thread);
   }
   run_ = begin(worker);
   driver_ = driver;
@@ -35,20 +36,20 @@ void RunScope::own(const nb::object& driver, const char* what, Begin begin) {
 }
 
 nb::object RunScope::begin(nb::object driver, Hazards hazards, nb::handle config) {
-  own(driver, "a run or session",
+  own(driver, hazards, "a run or session",
       [&](WorkerDriver& worker) { return worker.run_begin(driver, hazards, config); });
   return make_orchestrator(run_);
 }
 
 nb::object RunScope::begin_capture(nb::object driver, Hazards hazards, nb::handle config,
                                    TaskArgs* args) {
-  own(driver, "a capture",
+  own(driver, std::nullopt, "a capture",
       [&](WorkerDriver& worker) { return worker.capture_begin(driver, hazards, config, args); });
   return make_orchestrator(run_);
 }
 
 void RunScope::begin_replay(nb::object driver, const CapturedObject& captured, TaskArgs* args) {
-  own(driver, "a replay",
+  own(driver, std::nullopt, "a replay",
       [&](WorkerDriver& worker) { return worker.replay_begin(driver, captured, args); });
 }
 
@@ -62,6 +63,10 @@ void RunScope::interrupt() {
   const Role role = driver().driver().ask();
   run()->outcomes->is_interrupted = true;
   role->exchange.wake_waiting();
+}
+
+std::shared_ptr<RunOutcomes> RunScope::outcomes() const {
+  return run_.is_valid() ? run()->outcomes : nullptr;
 }
 
 void RunScope::watch_accesses(AddressSpan mapping, nb::list records, nb::type_object error) {
@@ -128,7 +133,7 @@ void RunScope::report_access(int64_t number, bool is_write) noexcept {
 
 RunScope::~RunScope() {
   if (!is_open()) return;
-  run()->outcomes ? driver().abandon() : driver().captures().abandon();
+  run()->outcomes ? driver().abandon(outcomes()) : driver().captures().abandon();
 }
 
 void RunScope::end() {
@@ -153,7 +158,7 @@ void RunScope::exit(nb::handle self, nb::handle error) {
     } catch (nb::python_error&) {
       raised = std::current_exception();
     }
-    if (scope.is_open()) scope.driver().end_abandoned();
+    if (scope.is_open()) scope.driver().end_abandoned(scope.outcomes());
   } else if (scope.is_open()) {
     scope.driver().captures().abandon();
   }
@@ -212,15 +217,22 @@ void bind_accesses(nb::class_<RunScope>& bound) {
 void bind_run_scope(nb::module_& module) {
   nb::class_<RunScope> bound(module, "RunScope",
                              "The owner of an open run or capture. A derived class must define "
-                             "`_leave(error)`. Each begin waits until no other thread has a run or "
-                             "capture open.");
+                             "`_leave(error)`. Runs with the same hazards can be open at once; a "
+                             "capture or a replay waits until no run is open, and runs wait for "
+                             "its end.");
   bind_accesses(bound);
   bound.def(nb::init<>())
-      .def("take_turn", &RunScope::take_turn, nb::arg("driver"), nb::arg("thread"),
-           nb::arg("waits"),
-           nb::sig("def take_turn(self, driver: Driver, thread: int, waits: bool) -> bool"),
-           "Take the turn to begin a run, for the thread with this identifier. Return False "
-           "instead of waiting unless `waits`. `__exit__` releases it.")
+      .def(
+          "take_turn",
+          [](RunScope& self, nb::object driver, int hazards, uint64_t thread, bool waits) {
+            return self.take_turn(std::move(driver), static_cast<Hazards>(hazards), thread, waits);
+          },
+          nb::arg("driver"), nb::arg("hazards"), nb::arg("thread"), nb::arg("waits"),
+          nb::sig("def take_turn(self, driver: Driver, hazards: int, thread: int, waits: bool) -> "
+                  "bool"),
+          "Take the turn to begin a run, for the thread with this identifier. Return False "
+          "instead of waiting unless `waits`. `__exit__` releases it.")
+      .def_rw("number", &RunScope::number, "The number of the run in the Worker, for observers.")
       .def(
           "begin",
           [](RunScope& self, nb::object driver, int hazards, nb::handle config) {

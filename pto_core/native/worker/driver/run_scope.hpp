@@ -2,7 +2,7 @@
 //
 // A signal handler can interrupt Python code between any two byte codes, so Python code cannot
 // guarantee that it ends its run. `__exit__` is native: when it returns or raises, the run is over,
-// and the next thread has the turn. If the object is destroyed without `__exit__`, its run is
+// and its turn is free. If the object is destroyed without `__exit__`, its run is
 // cancelled, and the next run waits for its end.
 #pragma once
 
@@ -28,7 +28,7 @@ class RunScope : public ProtectedPages::Owner {
 
   // Take the turn for `thread` before begin(), which otherwise takes it. `waits`: wait until the
   // turn is free. Return whether it was taken.
-  bool take_turn(nb::object driver, uint64_t thread, bool waits);
+  bool take_turn(nb::object driver, Hazards hazards, uint64_t thread, bool waits);
   // Wait for the turn, begin a run or a capture, and return its Orchestrator. If the driver refuses
   // the run, this throws, and the object owns no run.
   nb::object begin(nb::object driver, Hazards hazards, nb::handle config);
@@ -50,10 +50,14 @@ class RunScope : public ProtectedPages::Owner {
   // Call `self._leave(error)`, which ends the run. If that call raises before it has ended the run,
   // end it here. A capture is dropped without that call.
   static void exit(nb::handle self, nb::handle error);
+  // Return the run, or null before its start, after `__exit__`, and for a capture.
+  std::shared_ptr<RunOutcomes> outcomes() const;
+
+  int64_t number = 0;  // the number of the run in the Worker
 
  private:
   template <class Begin>
-  void own(const nb::object& driver, const char* what, Begin begin);
+  void own(const nb::object& driver, TurnUse use, const char* what, Begin begin);
   RunObject* run() const { return reinterpret_cast<RunObject*>(run_.ptr()); }
   WorkerDriver& driver() const { return *nb::inst_ptr<WorkerDriver>(driver_); }
   bool is_open() const { return run_.is_valid() && driver().is_open(*run()); }

@@ -350,7 +350,8 @@ void Submits::begin_call(SubmitCall& call) {
   const bool is_captured = check_open(call.run) != nullptr;
   check_present(call.kind(), 1);
   Submission& submission = call.submission;
-  submission.run = call.run.outcomes.get();
+  submission.outcomes = call.run.outcomes.get();
+  if (submission.outcomes) submission.run = submission.outcomes->number;
   const auto& known = numbers_.callable(call.handle, call.kind(), call.known_workers);
   submission.callable = known.number;
   if (known.declares_scalars)
@@ -408,14 +409,14 @@ PyObject* Submits::submit(SubmitCall& call) {
   if (call.is_group) check_present(call.kind(), call.members.size());
   if (call.has_child_memory) memory_.place(call, children_.present(Kind::kNextLevel));
   if (!call.known_workers.empty()) place_by_callable(call);
-  if (call.submission.run) Captures::check_origins(call.all_args);
+  if (call.submission.outcomes) Captures::check_origins(call.all_args);
   read_producers(call);
   int64_t task = kNone;
   or_error([&] {
     task = submit_call(call);
     learn_addresses(call, task);
   });
-  if (call.has_child_memory && call.submission.run)
+  if (call.has_child_memory && call.submission.outcomes)
     memory_.add_uses(call.tensors, {task, task}, driver_.flags().oldest_live);
   drop_kept(driver_.flags().oldest_live);
   PyObject* handle = make_task_handle(task, &call.run);
@@ -479,7 +480,7 @@ void Submits::drop_kept(int64_t before) {
 }
 
 int64_t Submits::submit_call(const SubmitCall& call) {
-  if (call.submission.run) return driver_.submit(call.submission);
+  if (call.submission.outcomes) return driver_.submit(call.submission);
   // other threads can run while this waits for the role
   driver_.ask()->submitter.check(call.submission);
   return check_open(call.run)->submit(call.submission);
@@ -627,7 +628,7 @@ nb::object Submits::submit_many(SubmitCall& call, PyObject* scalars) {
   if (!args) core::raise_usage("submit_many needs a TaskArgs with the tensors of all tasks");
   args->take_addresses();
   call.all_args.push_back(args);
-  if (call.submission.run) Captures::check_origins(call.all_args);
+  if (call.submission.outcomes) Captures::check_origins(call.all_args);
   read_producers(call);
   ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
@@ -655,7 +656,7 @@ nb::object Submits::submit_many(SubmitCall& call, PyObject* scalars) {
   };
   TaskRange made;
   const auto keep_arrays = [&] {
-    if (call.has_child_memory && call.submission.run && made.last != kNone)
+    if (call.has_child_memory && call.submission.outcomes && made.last != kNone)
       memory_.add_uses(call.tensors, made, driver_.flags().oldest_live);
     for (uint32_t i = 0; i < args->tensor_count && made.last != kNone; ++i)
       keep(args->notes[i].tensor->owner, made.last);
@@ -675,7 +676,7 @@ nb::object Submits::submit_many(SubmitCall& call, PyObject* scalars) {
 
 void Submits::submit_each(const SubmitCall& call, int64_t count,
                           const std::function<void(int64_t)>& prepare, TaskRange& made) {
-  if (call.submission.run) return driver_.submit_each(call.submission, count, prepare, made);
+  if (call.submission.outcomes) return driver_.submit_each(call.submission, count, prepare, made);
   for (int64_t i = 0; i < count; ++i) {
     prepare(i);
     made.add(submit_call(call));

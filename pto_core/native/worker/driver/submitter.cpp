@@ -102,8 +102,8 @@ void Submitter::check(const Submission& submission) const {
   if (submission.retries > 0) find_regions(submission, &ranges);
 }
 
-Submitter::Grant Submitter::grant_for(uint64_t bytes) const {
-  const uint32_t ring = std::min(depth_, kRings - 1);
+Submitter::Grant Submitter::grant_for(uint64_t bytes, RunOutcomes* run) const {
+  const uint32_t ring = std::min(core_.open_run(run).depth, kRings - 1);
   const uint64_t size = core_.configuration.engine.rings[ring].size;
   const uint64_t needed = std::min(size, high_water_[ring] + bytes);
   return {ring, needed <= granted_[ring] ? 0 : needed};
@@ -114,18 +114,20 @@ void Submitter::note_granted(uint32_t ring, uint64_t bytes) {
 }
 
 void Submitter::note_allocated(uint64_t address, uint64_t bytes) {
-  const uint32_t ring = std::min(depth_, kRings - 1);
-  const uint64_t end = address - core_.configuration.engine.rings[ring].address + rounded(bytes);
-  high_water_[ring] = std::max(high_water_[ring], end);
+  for (uint32_t ring = 0; ring < kRings; ++ring) {
+    const RingConfiguration& its = core_.configuration.engine.rings[ring];
+    if (address - its.address < its.size)
+      high_water_[ring] = std::max(high_water_[ring], address - its.address + rounded(bytes));
+  }
 }
 
-void Submitter::throw_if_stuck() const {
+void Submitter::throw_if_stuck(uint32_t run) const {
   Deadlock proof;
-  if (core_.engine->is_quiescent() && core_.engine->deadlock(&proof)) throw DeadlockFound{proof};
+  if (core_.engine->deadlock(&proof, run)) throw DeadlockFound{proof};
 }
 
 int64_t Submitter::try_submit(const Submission& submission, uint32_t submits_per_poll) {
-  core_.check_run(submission.run);
+  RunOutcomes& run = core_.open_run(submission.outcomes);
   check_sizes(submission);
   std::vector<SavedRange> ranges;
   const uint64_t saved = submission.retries > 0 ? find_regions(submission, &ranges) : 0;
@@ -133,14 +135,14 @@ int64_t Submitter::try_submit(const Submission& submission, uint32_t submits_per
   const uint64_t begin = core_.tracer.is_on() ? trace_clock() : 0;
   const Submitted answer = core_.engine->submit(submission, core_.out);
   if (answer.task == kNone) {
-    throw_if_stuck();
+    throw_if_stuck(submission.run);
     return kNone;
   }
   keep(submission, answer.task);
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
   if (begin != 0) [[unlikely]]
     trace_call(begin, answer.task, submission);
-  note_submitted(answer.task);
+  note_submitted(answer.task, run);
   exchange_.process();
   if (++since_clock_ >= kSubmitsPerClockRead) {
     since_clock_ = 0;
@@ -173,6 +175,7 @@ void Submitter::keep(const Submission& submission, int64_t task) {
   record.timeout_ms = submission.timeout_ms;
   record.place = submission.place;
   record.members = static_cast<uint16_t>(submission.members.size());
+  record.run = static_cast<uint8_t>(submission.run);
   if (submission.timeout_ms > 0) core_.flags.timeouts += 1;
   if (!submission.has_arguments) return;
   record.flags |= SentTask::kHasArguments;
@@ -204,11 +207,11 @@ bool Submitter::is_poll_due(Kind kind, uint32_t submits) {
   return is_due;
 }
 
-int64_t Submitter::try_allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run) {
-  core_.check_run(run);
-  const Submitted answer = core_.engine->allocate(bytes, address, core_.out);
+int64_t Submitter::try_allocate(uint64_t bytes, uint64_t* address, RunOutcomes* run) {
+  const uint32_t number = core_.open_run(run).number;
+  const Submitted answer = core_.engine->allocate(bytes, address, core_.out, number);
   if (answer.task == kNone) {
-    throw_if_stuck();
+    throw_if_stuck(number);
     return kNone;
   }
   if (bytes > 0) note_allocated(*address, bytes);
@@ -218,24 +221,24 @@ int64_t Submitter::try_allocate(uint64_t bytes, uint64_t* address, const RunOutc
   return answer.task;
 }
 
-void Submitter::begin_run() {
+void Submitter::restart() {
   for (uint64_t& bytes : high_water_) bytes = 0;
-  depth_ = 0;
 }
 
-void Submitter::scope_begin(const RunOutcomes* run) {
-  core_.check_run(run);
-  core_.engine->scope_begin();
-  depth_ += 1;
-  trace_scope(PTO_TRACE_SCOPE_BEGIN);
+void Submitter::scope_begin(RunOutcomes* run) {
+  RunOutcomes& its = core_.open_run(run);
+  core_.engine->scope_begin(its.number);
+  its.depth += 1;
+  trace_scope(PTO_TRACE_SCOPE_BEGIN, its.depth);
 }
 
-void Submitter::scope_end(const RunOutcomes* run) {
-  core_.check_run(run);
-  core_.engine->scope_end(core_.out);
-  trace_scope(PTO_TRACE_SCOPE_END);
-  depth_ -= 1;
+void Submitter::scope_end(RunOutcomes* run) {
+  RunOutcomes& its = core_.open_run(run);
+  core_.engine->scope_end(core_.out, its.number);
+  trace_scope(PTO_TRACE_SCOPE_END, its.depth);
+  its.depth -= 1;
   exchange_.process();
+  exchange_.wake_waiting();
 }
 
 void Submitter::trace_submit(uint64_t begin, int64_t task, uint32_t callable,
@@ -284,13 +287,13 @@ void Submitter::trace_allocation(int64_t task, uint64_t bytes, uint64_t address)
   core_.tracer.argument(trace_clock(), task, kind, address);
 }
 
-void Submitter::trace_scope(uint16_t event) {
+void Submitter::trace_scope(uint16_t event, uint32_t depth) {
   if (core_.tracer.records(PTO_TRACE_PHASES))
-    core_.tracer.add(kOrchestratorTrack, event, depth_, std::min(depth_, kRings - 1));
+    core_.tracer.add(kOrchestratorTrack, event, depth, std::min(depth, kRings - 1));
 }
 
-void Submitter::end_scopes() {
-  while (depth_ > 0) scope_end();
+void Submitter::end_scopes(RunOutcomes& run) {
+  while (run.depth > 0) scope_end(&run);
 }
 
 uint64_t longest_slice_ns(const SharedFlags& flags) {
@@ -328,7 +331,7 @@ uint64_t bytes_to_reserve(const CapturedGraph& graph, const CapturedStep& step) 
 
 bool Replayer::is_granted(const CapturedGraph& graph, const CapturedStep& step) const {
   const uint64_t bytes = bytes_to_reserve(graph, step);
-  return bytes == 0 || submitter_.grant_for(bytes).bytes == 0;
+  return bytes == 0 || submitter_.grant_for(bytes, nullptr).bytes == 0;
 }
 
 size_t Replayer::make_steps(CapturedGraph& graph, size_t at, size_t stop, bool is_known) {
@@ -369,6 +372,7 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
   const uint64_t saved = task.retries > 0 && needs_keys ? ranges_of(task, &ranges) : 0;
   if (!core_.regions.fits(saved)) return false;
   Submission submission;
+  submission.run = core_.book.outcomes()->number;
   submission.kind = task.kind;
   submission.is_hint = task.is_hint;
   submission.retries = task.retries;
@@ -385,14 +389,14 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
   const uint64_t begin = core_.tracer.is_on() ? trace_clock() : 0;
   const Submitted answer = core_.engine->submit(submission, core_.out);
   if (answer.task == kNone) {
-    submitter_.throw_if_stuck();
+    submitter_.throw_if_stuck(submission.run);
     return false;
   }
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
   keep(graph, task, answer.task);
   if (begin != 0) [[unlikely]]
     trace(graph, task, answer.task, begin);
-  submitter_.note_submitted(answer.task);
+  submitter_.note_submitted(answer.task, *core_.book.outcomes());
   if (!core_.out.empty()) exchange_.process();
   if (submitter_.is_poll_due(task.kind, kTasksPerPoll)) exchange_.poll_and_dispatch();
   return true;
@@ -459,6 +463,7 @@ uint64_t Replayer::ranges_of(const CapturedTask& task, std::vector<SavedRange>* 
 void Replayer::keep(CapturedGraph& graph, const CapturedTask& task, int64_t number) {
   SentTask& record = core_.book.records.append(number, 0);
   record.blobs = graph.blobs() + task.blobs;
+  record.run = static_cast<uint8_t>(core_.book.outcomes()->number);
   record.callable = task.callable;
   record.config = task.config;
   record.timeout_ms = task.timeout_ms;

@@ -44,7 +44,8 @@ class Submitter {
   Submitter(DriverCore& core, Exchange& exchange)
       : core_(core), exchange_(exchange), states_use_(core.configuration.engine.states_use()) {}
 
-  void begin_run();
+  // Called when a run begins while no other run is open.
+  void restart();
   // Submit a task. Return its number, or kNone if there is no free space now. Throw Refusal or
   // DeadlockFound. Poll the children after every `submits_per_poll` submits, and earlier if a child
   // is idle.
@@ -54,27 +55,26 @@ class Submitter {
   // or there is no free space for it now.
   int64_t try_submit_each(const Submission& submission, int64_t at, int64_t stop,
                           const std::function<void(int64_t)>& prepare, TaskRange& made);
-  int64_t try_allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run = nullptr);
+  int64_t try_allocate(uint64_t bytes, uint64_t* address, RunOutcomes* run = nullptr);
   // Throw if this submit can never succeed, even in an empty run.
   void check(const Submission& submission) const;
 
-  void scope_begin(const RunOutcomes* run = nullptr);
-  void scope_end(const RunOutcomes* run = nullptr);
+  void scope_begin(RunOutcomes* run = nullptr);
+  void scope_end(RunOutcomes* run = nullptr);
   // End the scopes that the program has left open.
-  void end_scopes();
-  uint32_t depth() const { return depth_; }
+  void end_scopes(RunOutcomes& run);
 
-  // The heap ring of the innermost scope, and the size of the ring that the host must grant before
-  // `bytes` more bytes are allocated, or 0 if the granted size suffices.
+  // The heap ring of the innermost scope of a run, and the size of the ring that the host must
+  // grant before `bytes` more bytes are allocated, or 0 if the granted size suffices.
   struct Grant {
     uint32_t ring;
     uint64_t bytes;
   };
-  Grant grant_for(uint64_t bytes) const;
+  Grant grant_for(uint64_t bytes, RunOutcomes* run) const;
   void note_granted(uint32_t ring, uint64_t bytes);
 
   // Parts of a submit that Replayer shares.
-  void throw_if_stuck() const;
+  void throw_if_stuck(uint32_t run) const;
   void note_allocated(uint64_t address, uint64_t bytes);
   bool is_poll_due(Kind kind, uint32_t submits);
   // Record a submit that began at `begin` of the trace clock.
@@ -83,8 +83,9 @@ class Submitter {
   // Record an argument of this submit. `address`: that of the tensor after the submit.
   void trace_argument(uint64_t begin, int64_t task, uint32_t member, const pto_tensor& tensor,
                       Tag tag, uint64_t address, bool is_allocated);
-  void note_submitted(int64_t task) {
+  void note_submitted(int64_t task, RunOutcomes& run) {
     core_.book.counts.submitted += 1;
+    run.counts.submitted += 1;
     core_.book.note_submitted(task);
     core_.is_dirty = true;
     SharedFlags& flags = core_.flags;
@@ -97,14 +98,13 @@ class Submitter {
   void keep(const Submission& submission, int64_t task);
   void trace_call(uint64_t begin, int64_t task, const Submission& submission);
   void trace_allocation(int64_t task, uint64_t bytes, uint64_t address);
-  void trace_scope(uint16_t event);
+  void trace_scope(uint16_t event, uint32_t depth);
 
   DriverCore& core_;
   Exchange& exchange_;
   const bool states_use_;
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
-  uint32_t depth_ = 0;       // number of open scopes
   uint32_t since_poll_ = 0;  // number of submits since the last poll
   uint32_t since_clock_ = 0;
 };

@@ -26,9 +26,15 @@ bool Withdrawals::cancel(int64_t task, int64_t cause) {
   return is_cancelled;
 }
 
-void Withdrawals::withdraw_all() {
-  for (size_t i = 0; i < core_.links.size(); ++i)
-    take_back(static_cast<int32_t>(i), waiting_in(static_cast<int32_t>(i)));
+void Withdrawals::withdraw_run(const RunOutcomes& run) {
+  for (size_t i = 0; i < core_.links.size(); ++i) {
+    const auto child = static_cast<int32_t>(i);
+    std::vector<uint64_t> counts = waiting_in(child);
+    std::erase_if(counts, [&](uint64_t count) {
+      return core_.book.records.find(core_.link(child).frame(count).task)->run != run.number;
+    });
+    take_back(child, counts);
+  }
 }
 
 std::vector<uint64_t> Withdrawals::waiting_in(int32_t child) const {

@@ -27,8 +27,8 @@ class Withdrawals {
   // Cancel a task, which fails with this cause when its last producer has ended. Return false if it
   // may have begun, or has ended.
   bool cancel(int64_t task, int64_t cause);
-  // Take back every task that has not begun. Called when the run is cancelled.
-  void withdraw_all();
+  // Take back every task of a run that has not begun. Called when the run is cancelled.
+  void withdraw_run(const RunOutcomes& run);
   // If a child is idle while another one has run the same task for half a millisecond, let the
   // dispatcher choose again among the children for the tasks that wait there. While a child may
   // become such a child, SharedFlags::is_unbalanced is set, and waits are short.

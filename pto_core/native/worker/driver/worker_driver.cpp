@@ -68,17 +68,20 @@ uint64_t PythonHost::grant(uint32_t ring, uint64_t bytes) {
   return nb::cast<uint64_t>(hooks_.attr("grant")(ring, bytes));
 }
 
-bool Turns::try_take(uint64_t thread) {
-  if (owner_ != 0) return false;
-  owner_ = thread;
+bool Turns::try_take(uint64_t thread, TurnUse use) {
+  const bool is_shared = use && use == use_ && owners_.size() < kMaxRuns;
+  if (!owners_.empty() && !is_shared) return false;
+  use_ = use;
+  owners_.push_back(thread);
   return true;
 }
 
-void Turns::take(uint64_t thread, const std::function<void(uint64_t waited_ns)>& check) {
+void Turns::take(uint64_t thread, TurnUse use,
+                 const std::function<void(uint64_t waited_ns)>& check) {
   constexpr std::chrono::milliseconds kSlice(50);
-  if (try_take(thread)) return;
+  if (try_take(thread, use)) return;
   const uint64_t begin = engine::monotonic_ns();
-  Waiting mine(thread);
+  Waiting mine{thread, use};
   waiting_.push_back(&mine);
   try {
     while (!mine.has_turn) {
@@ -89,21 +92,21 @@ void Turns::take(uint64_t thread, const std::function<void(uint64_t waited_ns)>&
     }
   } catch (...) {
     std::erase(waiting_, &mine);
-    if (mine.has_turn) release();  // received inside the check
+    if (mine.has_turn) release(thread);  // received inside the check
     throw;
   }
 }
 
 // A forked process has a copy of the turn, and none of the threads.
-void Turns::release() {
+void Turns::release(uint64_t thread) {
   if (process_ != current_process()) return;
-  owner_ = 0;
-  if (waiting_.empty()) return;
-  Waiting& next = *waiting_.front();
-  waiting_.pop_front();
-  owner_ = next.thread;
-  next.has_turn = true;
-  next.woken.release();
+  owners_.erase(std::find(owners_.begin(), owners_.end(), thread));
+  std::erase_if(waiting_, [this](Waiting* each) {
+    if (!try_take(each->thread, each->use)) return false;
+    each->has_turn = true;
+    each->woken.release();
+    return true;
+  });
 }
 
 void Turns::wake_all() {
@@ -111,7 +114,7 @@ void Turns::wake_all() {
 }
 
 bool Turns::has(uint64_t thread) const {
-  return owner_ == thread ||
+  return std::find(owners_.begin(), owners_.end(), thread) != owners_.end() ||
          std::any_of(waiting_.begin(), waiting_.end(),
                      [thread](const Waiting* each) { return each->thread == thread; });
 }
@@ -192,23 +195,25 @@ void WorkerDriver::refuse_fork() const {
                     ", which forked this one; create a Worker in this process");
 }
 
-bool WorkerDriver::take_turn(uint64_t thread, const char* what, bool waits,
+bool WorkerDriver::take_turn(uint64_t thread, TurnUse use, const char* what, bool waits,
                              const bool* is_interrupted) {
   constexpr uint64_t kLate_ns = 10'000'000'000;
+  if (turns_.try_take(thread, use)) return true;
   if (turns_.has(thread)) {
-    core::raise_usage(std::string(what) + " was started inside " +
-                      (captures_.capture() ? "a capture" : "a run") +
+    const char* outer = captures_.capture() ? "a capture"
+                        : use               ? "a run with other hazards"
+                                            : "a run";
+    core::raise_usage(std::string(what) + " was started inside " + outer +
                       " of the same Worker and thread, which would wait for itself; submit the "
                       "tasks in the outer function or block, or start it afterwards");
   }
-  if (turns_.try_take(thread)) return true;
   if (!waits) return false;
   or_error([&] {
     Deciding::refuse();
     driver().refuse_inside();
   });
   bool is_late = false;
-  turns_.take(thread, [&](uint64_t waited_ns) {
+  turns_.take(thread, use, [&](uint64_t waited_ns) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     or_error([&] { driver().check_open(); });
     if (*is_interrupted)
@@ -223,62 +228,59 @@ nb::object WorkerDriver::make_run(const nb::object& self, std::shared_ptr<RunOut
                                   uint32_t config) {
   RunObject* run = make_run_object(this, self.ptr(), std::move(outcomes), config);
   if (!run) throw nb::python_error();
-  run_ = run;
-  return nb::borrow(reinterpret_cast<PyObject*>(run));
+  return nb::steal(reinterpret_cast<PyObject*>(run));
 }
 
 nb::object WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
-  end_run_without_owner();
+  end_runs_without_owner();
   // Convert the configuration first, because it may be refused.
   const uint32_t number = submits_.config_number(config);
   auto outcomes = or_error([&] { return driver().run_begin(hazards); });
-  is_abandoned_ = true;  // until the run has an owner
+  abandoned_.push_back(outcomes);  // until the run has an owner
   settings_.memory->begin_run();
   if (settings_.attached) settings_.attached->begin_run();
-  nb::object run = make_run(self, std::move(outcomes), number);
-  is_abandoned_ = false;
+  nb::object run = make_run(self, outcomes, number);
+  std::erase(abandoned_, outcomes);
   return run;
-}
-
-void WorkerDriver::run_end(bool is_interrupted) {
-  or_error([&] { driver().run_end(is_interrupted); });
 }
 
 void WorkerDriver::forget_run() {
   captures_.end_replay();
-  submits_.drop_kept(INT64_MAX);
-  Py_CLEAR(run_);
+  const bool is_any_open = driver_ && driver_->flags().open_runs > 0;
+  submits_.drop_kept(is_any_open ? driver_->flags().oldest_live.load() : INT64_MAX);
+  captured_.reset();
 }
 
 bool WorkerDriver::is_open(const RunObject& run) const {
-  return process_ == current_process() && run_ == &run &&
-         (run.outcomes ? driver_->flags().is_running.load() : captures_.capture() != nullptr);
+  if (process_ != current_process()) return false;
+  if (run.outcomes) return !run.outcomes->is_over;
+  return captures_.capture() && captured_.ptr() == reinterpret_cast<const PyObject*>(&run);
 }
 
-void WorkerDriver::end_run_without_owner() {
-  if (std::exchange(is_abandoned_, false) && driver().flags().is_running) end_abandoned();
+void WorkerDriver::end_runs_without_owner() {
+  for (const auto& run : std::exchange(abandoned_, {})) end_abandoned(run);
   forget_run();
 }
 
 // Called while a Python object is destroyed. Python code must not run here, because its exceptions
 // would be dropped.
-void WorkerDriver::abandon() noexcept {
-  is_abandoned_ = true;
+void WorkerDriver::abandon(std::shared_ptr<RunOutcomes> run) noexcept {
+  abandoned_.push_back(run);
   if (driver_->flags().calls_python) return;
   try {
-    driver_->cancel(driver_->add_cause({}));
+    driver_->cancel(driver_->add_cause({}), run.get());
   } catch (const Refusal&) {
     // This thread is inside a call of the driver. The next run_begin() will cancel this run.
   }
 }
 
 // Try several times to end the run, because an exception of a signal handler aborts one attempt.
-void WorkerDriver::end_abandoned() noexcept {
+void WorkerDriver::end_abandoned(const std::shared_ptr<RunOutcomes>& run) noexcept {
   constexpr int kAttempts = 100;
-  for (int attempt = 0; attempt < kAttempts && driver_->flags().is_running; ++attempt) {
+  for (int attempt = 0; attempt < kAttempts && !run->is_over; ++attempt) {
     try {
-      driver_->cancel(driver_->add_cause({}));
-      run_end(true);
+      driver_->cancel(driver_->add_cause({}), run.get());
+      or_error([&] { driver().run_end(true, run); });
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("ending a run that was interrupted");
     } catch (const Refusal&) {
@@ -288,12 +290,12 @@ void WorkerDriver::end_abandoned() noexcept {
 
 nb::object WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle config,
                                        TaskArgs* args) {
-  end_run_without_owner();
+  end_runs_without_owner();
   const uint32_t number = submits_.config_number(config);
   std::unique_ptr<Capture> made = captures_.make(hazards, args);
-  nb::object run = make_run(self, nullptr, number);
+  captured_ = make_run(self, nullptr, number);
   captures_.begin(std::move(made));
-  return run;
+  return captured_;
 }
 
 nb::object WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured,
@@ -302,7 +304,8 @@ nb::object WorkerDriver::replay_begin(nb::object self, const CapturedObject& cap
   if (settings_.attached) settings_.attached->begin_run();
   captures_.check_replay(captured, args);
   nb::object run = run_begin(std::move(self), captured.graph->hazards, nb::none());
-  captures_.begin_replay(captured, args, run_->outcomes->first_task, driver_->flags().oldest_live);
+  const auto& outcomes = reinterpret_cast<const RunObject*>(run.ptr())->outcomes;
+  captures_.begin_replay(captured, args, outcomes->first_task, driver_->flags().oldest_live);
   return run;
 }
 

@@ -10,9 +10,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <semaphore>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "driver/captures.hpp"
 #include "driver/child_memory.hpp"
@@ -66,11 +68,16 @@ class PythonHost : public Host {
   nb::object hooks_;
 };
 
-// The turn of a Worker: the right to have a run or a capture open. Threads receive it one after the
-// other, in the order in which they ask for it.
+// The use of a turn: the hazards of a run that shares it with other runs with the same hazards, or
+// none for a capture or a replay, which needs the turn alone.
+using TurnUse = std::optional<Hazards>;
+
+// The turns of a Worker: the right to have a run or a capture open.
 //
-// A run has its turn from before its start until its outcome has been read and its objects have
-// been dropped. So the state of the driver belongs to the run whose turn it is.
+// Several threads, and several runs of one thread, can have a turn at once if they can share it.
+// Other threads wait, and receive a turn in the order in which they ask for it, but a run that can
+// share the current turns never waits. A run has its turn from before its start until its outcome
+// has been read.
 //
 // Call the methods with the GIL held: it protects the fields.
 class Turns {
@@ -79,32 +86,34 @@ class Turns {
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
-  // Take the turn for `thread`, unless another thread has it. Return whether it was taken.
-  bool try_take(uint64_t thread);
-  // Wait for the turn without the GIL, and take it for `thread`. `check(waited_ns)` is called at
+  // Take a turn for `thread` if it is free now. Return whether it was taken.
+  bool try_take(uint64_t thread, TurnUse use);
+  // Wait for a turn without the GIL, and take it for `thread`. `check(waited_ns)` is called at
   // least every 50 ms; an exception of it ends the wait.
-  void take(uint64_t thread, const std::function<void(uint64_t waited_ns)>& check);
-  // Pass the turn to the thread that has waited longest.
-  void release();
+  void take(uint64_t thread, TurnUse use, const std::function<void(uint64_t waited_ns)>& check);
+  // Release a turn of `thread`, and pass turns to the threads that have waited longest.
+  void release(uint64_t thread);
   // Let each waiting thread call `check`.
   void wake_all();
 
-  // The thread that has the turn, or 0.
-  uint64_t owner() const { return owner_; }
-  // Return whether the thread has the turn or waits for it.
+  // The thread that has had a turn for the longest time, or 0.
+  uint64_t owner() const { return owners_.empty() ? 0 : owners_.front(); }
+  size_t count() const { return owners_.size(); }
+  // Return whether the thread has a turn or waits for one.
   bool has(uint64_t thread) const;
 
  private:
   struct Waiting {
-    explicit Waiting(uint64_t thread) : thread(thread) {}
     const uint64_t thread;
+    const TurnUse use;
     std::counting_semaphore<> woken{0};
     bool has_turn = false;
   };
 
   Host& host_;
   const pid_t process_;
-  uint64_t owner_ = 0;
+  TurnUse use_;                   // of the owners
+  std::vector<uint64_t> owners_;  // threads; one that has several turns occurs several times
   std::deque<Waiting*> waiting_;
 };
 
@@ -112,21 +121,24 @@ class Turns {
 class Turn {
  public:
   Turn() = default;
-  explicit Turn(Turns& turns) : turns_(&turns) {}
-  Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+  Turn(Turns& turns, uint64_t thread) : turns_(&turns), thread_(thread) {}
+  Turn(Turn&& other) noexcept
+      : turns_(std::exchange(other.turns_, nullptr)), thread_(other.thread_) {}
   Turn& operator=(Turn&& other) noexcept {
     std::swap(turns_, other.turns_);
+    std::swap(thread_, other.thread_);
     return *this;
   }
   ~Turn() { end(); }
 
   void end() {
-    if (turns_) std::exchange(turns_, nullptr)->release();
+    if (turns_) std::exchange(turns_, nullptr)->release(thread_);
   }
   explicit operator bool() const { return turns_ != nullptr; }
 
  private:
   Turns* turns_ = nullptr;
+  uint64_t thread_ = 0;
 };
 
 struct RunObject;
@@ -148,27 +160,27 @@ class WorkerDriver {
   Captures& captures() { return captures_; }
   Submits& submits() { return submits_; }
 
-  // Take the turn for `thread`, and wait for it if `waits`. Return whether it was taken. Raise
-  // UsageError if the thread has the turn or waits for it, and when `is_interrupted` becomes true.
-  // `what`: the call, for messages.
-  bool take_turn(uint64_t thread, const char* what, bool waits, const bool* is_interrupted);
+  // Take a turn for `thread`, and wait for it if `waits`. Return whether it was taken. Raise
+  // UsageError if it is not free and the thread has another turn or waits for one, and when
+  // `is_interrupted` becomes true. `what`: the call, for messages.
+  bool take_turn(uint64_t thread, TurnUse use, const char* what, bool waits,
+                 const bool* is_interrupted);
   Turns& turns() { return turns_; }
 
-  // The caller of these methods has the turn. The begin returns the open run, a RunObject.
+  // The caller of these methods has a turn. The begin returns the open run, a RunObject.
   nb::object run_begin(nb::object self, Hazards hazards, nb::handle config);
-  void run_end(bool is_interrupted);
   // Return whether this run or capture is open.
   bool is_open(const RunObject& run) const;
-  // Drop the objects of the last run or capture, which is over.
+  // Drop the objects that only runs and captures that are over use.
   void forget_run();
   // Return whether a run is open that its owner can still end.
-  bool is_running() { return driver().flags().is_running && !is_abandoned_; }
-  // Cancel the open run because its owner no longer exists. The next run waits until the cancelled
+  bool is_running() { return driver().flags().open_runs > abandoned_.size(); }
+  // Cancel an open run because its owner no longer exists. The next run waits until the cancelled
   // run has ended.
-  void abandon() noexcept;
-  void end_run_without_owner();
-  // Cancel the open run and end it, even if signal handlers raise exceptions during the call.
-  void end_abandoned() noexcept;
+  void abandon(std::shared_ptr<RunOutcomes> run) noexcept;
+  void end_runs_without_owner();
+  // Cancel an open run and end it, even if signal handlers raise exceptions during the call.
+  void end_abandoned(const std::shared_ptr<RunOutcomes>& run) noexcept;
 
   // Begin a capture, until captures() ends it: submits are recorded and no task runs. `args`: the
   // TaskArgs of the graph.
@@ -195,8 +207,9 @@ class WorkerDriver {
   std::unique_ptr<Driver> driver_;
   const SubmitSettings settings_;
   const pid_t process_;
-  RunObject* run_ = nullptr;   // an owned reference: the run or capture, until forget_run()
-  bool is_abandoned_ = false;  // whether the run is open although no Python object owns it
+  nb::object captured_;  // the RunObject of the capture, until forget_run()
+  // the open runs that no Python object owns
+  std::vector<std::shared_ptr<RunOutcomes>> abandoned_;
   ChildMemory child_memory_;
   ChildPlaces child_places_;
   Captures captures_;

@@ -1,9 +1,8 @@
 #include "engine/core.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
-#include <new>
+#include <utility>
 
 #include "trace/tracer.hpp"
 
@@ -33,43 +32,26 @@ EngineState::EngineState(const Configuration& given)
       children(configuration.children),
       members(children.size()),
       queues(slots, children.size()),
-      regions(slots),
-      scope_platform_{},
-      scope_memory_(&scope_platform_) {
-  scope_platform_.reserve = [](void*, size_t bytes) { return std::calloc(bytes, 1); };
-  scope_platform_.release = [](void*, void* memory, size_t) { std::free(memory); };
+      regions(slots) {
   for (uint32_t ring = 0; ring < kRings; ++ring)
     rings.emplace_back(ring, configuration.rings[ring]);
   for (const RingConfiguration& ring : configuration.rings) {
     heap.begin = std::min(heap.begin, ring.address);
     heap.end = std::max(heap.end, ring.address + ring.size);
   }
-  if (!scopes.create(scope_memory_)) throw std::bad_alloc();
   restart(Hazards::kRaw);
-}
-
-EngineState::~EngineState() {
-  scopes.destroy();
 }
 
 void EngineState::restart(Hazards run_hazards) {
   hazards = run_hazards;
   regions.restart(hazards == Hazards::kFull);
   slots.restart();
-  scopes.restart();
-  scope_tasks.clear();
   for (Heap& ring : rings) ring.restart();
-  is_ending = false;
-  cancelled.reset();
-  tasks = key_count = conservative_edges = 0;
+  if (!runs.empty()) spare_scopes = std::move(runs[0].scopes);
+  runs.clear();
+  first_task = slots.next_number();
+  key_count = conservative_edges = 0;
   roots.clear();
-  failed.clear();
-  poisoned.clear();
-}
-
-void EngineState::begin_scope() {
-  if (!scopes.begin(nullptr, 0)) throw std::bad_alloc();
-  scope_tasks.emplace_back();
 }
 
 void EngineState::trace_ring(uint32_t ring) const {

@@ -24,6 +24,7 @@
 // - An event that is refused has changed nothing: each part checks before its first change.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,7 +36,6 @@
 #include "engine/regions.hpp"
 #include "engine/slots.hpp"
 #include "pto/engine/heap_ring.hpp"
-#include "pto/engine/scope_stack.hpp"
 
 namespace pto::worker {
 
@@ -488,17 +488,31 @@ struct HeapSpan {
   uint64_t end = 0;
 };
 
-// The state of an engine. Only the state of the children and the rings is kept after the end of a
-// run.
+// A run. Its number is its index in EngineState::runs, the smallest that no open run has.
+struct EngineRun {
+  bool is_open = true;  // from its start until all its tasks have finished
+  bool is_ending = false;
+  std::optional<int64_t> cancelled;  // the cause, once the run is cancelled
+  uint64_t tasks = 0;                // number of tasks submitted in this run
+  uint64_t unfinished = 0;           // number of these tasks that have not finished
+  std::vector<ScopeTasks> scopes;    // the open scopes, the outermost first
+  std::vector<std::pair<int64_t, int64_t>> failed;
+  std::vector<std::pair<int64_t, int64_t>> poisoned;
+  // the last submit if it was blocked and no memory was freed since; otherwise `requested` is 0
+  Submitted blocked;
+
+  uint32_t depth() const { return static_cast<uint32_t>(scopes.size()) - 1; }
+  // The heap ring of the innermost scope.
+  uint32_t ring() const { return std::min(depth(), kRings - 1); }
+};
+
+// The state of an engine. Only the state of the children and the rings is kept when a run begins
+// while no other run is open.
 struct EngineState {
   explicit EngineState(const Configuration& given);
-  ~EngineState();
 
-  // Clear the data of the previous run.
+  // Clear the data of the previous runs.
   void restart(Hazards run_hazards);
-  void begin_scope();
-  uint32_t depth() const { return static_cast<uint32_t>(scope_tasks.size()) - 1; }
-  Heap& ring() { return rings[scopes.innermost().ring]; }
   // Record the use of a heap ring. Call it only if there is a tracer.
   void trace_ring(uint32_t ring) const;
 
@@ -513,27 +527,19 @@ struct EngineState {
   Queues queues;
   RegionMap regions;
   std::vector<Heap> rings;
-  HeapSpan heap;  // contains all rings
-  engine::ScopeStack<kRings> scopes;
-  std::vector<ScopeTasks> scope_tasks;  // indexed by scope depth
-  Instructions* out = nullptr;          // instructions of the current event
-  Tracer* tracer = nullptr;             // null: dependencies are not traced
-  uint32_t freed_rings = 0;  // rings whose tail has moved in this event, one bit for each ring
-  bool is_running = false;   // whether a run is open: from its start to the end of its last task
-  bool is_ending = false;
-  Hazards hazards = Hazards::kRaw;
-  std::optional<int64_t> cancelled;  // the cause, once the run is cancelled
-  uint64_t tasks = 0;                // number of tasks submitted in this run
+  HeapSpan heap;                // contains all rings
+  Instructions* out = nullptr;  // instructions of the current event
+  Tracer* tracer = nullptr;     // null: dependencies are not traced
+  uint32_t freed_rings = 0;     // rings whose tail has moved in this event, one bit for each ring
+  Hazards hazards = Hazards::kRaw;       // those of all open runs
+  std::vector<EngineRun> runs;           // by number
+  std::vector<ScopeTasks> spare_scopes;  // empty; its memory is for the next run
+  uint32_t ending_runs = 0;              // number of open runs that are ending
+  int64_t first_task = 0;                // number of the first task since restart()
   uint64_t key_count = 0;  // number of keys that were assigned to OUTPUT tensors of size 0
   uint64_t conservative_edges = 0;
-  std::unordered_map<int64_t, int64_t> roots;  // (task, root) of each failed or poisoned task of
-                                               // this run
-  std::vector<std::pair<int64_t, int64_t>> failed;
-  std::vector<std::pair<int64_t, int64_t>> poisoned;
-
- private:
-  pto_platform scope_platform_;
-  engine::Memory scope_memory_;
+  // (task, root) of each failed or poisoned task since restart()
+  std::unordered_map<int64_t, int64_t> roots;
 };
 
 }  // namespace pto::worker

@@ -108,7 +108,7 @@ void Endings::settle_one(uint32_t index) {
   Slot& slot = core_.slots[index];
   if (slot.unfinished > 0) {
     consider_early(index);
-  } else if (slot.poison != kNotPoisoned || core_.cancelled) {
+  } else if (slot.poison != kNotPoisoned || is_run_cancelled(slot)) {
     poison_one(index);
   } else if (slot.is_cancelled) {
     core_.slots.move(slot, TaskEvent::kSatisfy);
@@ -133,7 +133,7 @@ void Endings::end_attempt(uint32_t index) {
     leave_one(index);
   } else if (!slot.has_failure) {
     end(index, TaskEvent::kFinish, Result::kCompleted, kNone, kNone);
-  } else if (slot.attempts > 0 && !core_.cancelled) {
+  } else if (slot.attempts > 0 && !is_run_cancelled(slot)) {
     --slot.attempts;
     leave_one(index);
   } else {
@@ -163,7 +163,7 @@ void Endings::leave_one(uint32_t index) {
 void Endings::fail_one(uint32_t index, int64_t cause) {
   Slot& slot = core_.slots[index];
   core_.roots[slot.number] = slot.number;
-  core_.failed.emplace_back(slot.number, cause);
+  core_.runs[slot.run].failed.emplace_back(slot.number, cause);
   slot.has_root = true;
   slot.failure = slot.number;
   end(index, TaskEvent::kFail, Result::kFailed, cause, kNone);
@@ -172,9 +172,10 @@ void Endings::fail_one(uint32_t index, int64_t cause) {
 void Endings::poison_one(uint32_t index) {
   Slot& slot = core_.slots[index];
   const int64_t root = slot.poison == kNotPoisoned ? kNone : slot.poison;
-  const int64_t cause = core_.cancelled && root == kNone ? *core_.cancelled : kNone;
+  EngineRun& run = core_.runs[slot.run];
+  const int64_t cause = root == kNone ? run.cancelled.value_or(kNone) : kNone;
   core_.roots[slot.number] = root;
-  core_.poisoned.emplace_back(slot.number, root);
+  run.poisoned.emplace_back(slot.number, root);
   slot.has_root = true;
   slot.failure = root;
   end(index, TaskEvent::kPoison, Result::kPoisoned, cause, root);
@@ -185,6 +186,7 @@ void Endings::end(uint32_t index, TaskEvent event, Result result, int64_t cause,
   core_.slots.move(slot, event);
   core_.queues.remove(slot);
   core_.queues.set_delayed(slot, false);
+  --core_.runs[slot.run].unfinished;
   Instruction finished = instruction(Instruction::What::kTaskFinished, slot.number);
   finished.result = result;
   finished.cause = cause;

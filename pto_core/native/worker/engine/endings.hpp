@@ -35,7 +35,7 @@ class Endings {
   void delay(uint32_t index, bool is_delayed);
   // End a task with its own failure.
   void fail(uint32_t index, int64_t cause);
-  // End a task because a producer has failed, or because the run is cancelled.
+  // End a task because a producer has failed, or because its run is cancelled.
   void poison(uint32_t index);
   // Queue the task for early sending if it may be sent before its only producer has finished.
   //
@@ -58,7 +58,11 @@ class Endings {
   void notify(const Edge& edge, const Slot& producer, uint32_t producer_index, int32_t child);
   // Return whether the task runs once it waits for no producer.
   bool can_run(const Slot& slot) const {
-    return slot.poison == kNotPoisoned && !slot.is_cancelled && !core_.cancelled;
+    return slot.poison == kNotPoisoned && !slot.is_cancelled && !is_run_cancelled(slot);
+  }
+  // Return whether the run of an unfinished task is cancelled.
+  bool is_run_cancelled(const Slot& slot) const {
+    return core_.runs[slot.run].cancelled.has_value();
   }
   void trace_release(const Slot& producer, const Slot& slot);
   void drop_holds(Slot& slot);

@@ -23,16 +23,56 @@ struct Engine::Parts {
   SubmissionPart submission;
   Dispatcher dispatcher;
   Reports reports;
-  // the last submit if it was blocked, for the deadlock proof; otherwise `requested` is 0
-  Submitted blocked;
 };
 
 namespace {
 
-void check_open(const EngineState& core, const char* what) {
-  if (core.is_running && !core.is_ending) return;
+// Return the run with this number, to which tasks can be added. Its last submit is no longer
+// blocked.
+EngineRun& open_run(EngineState& core, uint32_t number, const char* what) {
+  if (number < core.runs.size()) {
+    EngineRun& run = core.runs[number];
+    run.blocked.requested = 0;
+    if (run.is_open && !run.is_ending) return run;
+  }
   throw Refusal(Refusal::Kind::kUsage,
                 std::string(what) + " outside of a run; do it in the function or block of the run");
+}
+
+// Let the failed tasks of a finished run poison no later task.
+void forget_failures(EngineState& core, const EngineRun& run) {
+  for (const auto* tasks : {&run.failed, &run.poisoned}) {
+    for (const auto& [number, ignored] : *tasks) {
+      core.roots.erase(number);
+      const uint32_t index = core.slots.numbers().slot(number);
+      if (index != kNoSlot) core.slots[index].has_root = false;
+    }
+  }
+  if (!run.failed.empty() || !run.poisoned.empty()) core.regions.keep_roots(core.roots);
+}
+
+void finish_runs(EngineState& core) {
+  for (uint32_t number = 0; number < core.runs.size(); ++number) {
+    EngineRun& run = core.runs[number];
+    if (!run.is_open || !run.is_ending || run.unfinished > 0) continue;
+    run.is_open = false;
+    core.ending_runs -= 1;
+    forget_failures(core, run);
+    const auto tasks = static_cast<int64_t>(run.tasks);
+    Instruction finished = instruction(Instruction::What::kRunFinished, tasks);
+    finished.count = number;
+    core.out->push_back(finished);
+  }
+}
+
+void end_scope(const EngineState& core, Endings& endings, EngineRun& run) {
+  uint32_t index = run.scopes.back().first;
+  run.scopes.pop_back();
+  while (index != kNoSlot) {
+    const uint32_t next = core.slots[index].scope_next;
+    endings.leave_scope(index);
+    index = next;
+  }
 }
 
 }  // namespace
@@ -42,61 +82,79 @@ Engine::Engine(const Configuration& configuration, Policy policy)
 
 Engine::~Engine() = default;
 
-void Engine::run_begin(Hazards hazards, Instructions& out) {
+uint32_t Engine::run_begin(Hazards hazards, Instructions& out) {
   begin_event(out);
   EngineState& core = parts_->core;
-  if (core.is_running) {
+  const auto is_open = [](const EngineRun& run) { return run.is_open; };
+  if (std::none_of(core.runs.begin(), core.runs.end(), is_open)) core.restart(hazards);
+  if (core.hazards != hazards) {
     throw Refusal(Refusal::Kind::kUsage,
-                  "a run begins while another is under way; end the other run first");
+                  "a run begins while another with other hazards is under way; end the other run "
+                  "first");
   }
-  core.restart(hazards);
-  core.begin_scope();
-  core.is_running = true;
+  const auto place = std::find_if_not(core.runs.begin(), core.runs.end(), is_open);
+  const auto number = static_cast<uint32_t>(place - core.runs.begin());
+  if (number == kMaxRuns) {
+    throw Refusal(Refusal::Kind::kUsage,
+                  std::to_string(kMaxRuns) + " runs are under way; end one of them first");
+  }
+  EngineRun begun;
+  begun.scopes = std::move(core.spare_scopes);
+  begun.scopes.emplace_back();
+  if (number < core.runs.size())
+    core.runs[number] = std::move(begun);
+  else
+    core.runs.push_back(std::move(begun));
+  return number;
 }
 
-void Engine::run_end(Instructions& out) {
+void Engine::run_end(Instructions& out, uint32_t number) {
   begin_event(out);
   EngineState& core = parts_->core;
-  check_open(parts_->core, "the end of a run");
-  if (core.depth() > 0) {
+  EngineRun& run = open_run(core, number, "the end of a run");
+  if (run.depth() > 0) {
     throw Refusal(Refusal::Kind::kUsage,
-                  "the run ends with " + std::to_string(core.depth()) + " scopes open");
+                  "the run ends with " + std::to_string(run.depth()) + " scopes open");
   }
-  core.is_ending = true;
-  end_scope();
+  run.is_ending = true;
+  core.ending_runs += 1;
+  end_scope(core, parts_->endings, run);
   end_event();
 }
 
 Submitted Engine::submit(const Submission& submission, Instructions& out) {
   begin_event(out);
-  check_open(parts_->core, "submit");
+  EngineRun& run = open_run(parts_->core, submission.run, "submit");
   const Submitted submitted = parts_->submission.submit(submission);
-  if (submitted.task == kNone) parts_->blocked = submitted;
+  if (submitted.task == kNone) run.blocked = submitted;
   end_event();
   return submitted;
 }
 
-Submitted Engine::allocate(uint64_t bytes, uint64_t* address, Instructions& out) {
+Submitted Engine::allocate(uint64_t bytes, uint64_t* address, Instructions& out, uint32_t number) {
   begin_event(out);
-  check_open(parts_->core, "alloc");
-  const Submitted submitted = parts_->submission.allocate(bytes, address);
-  if (submitted.task == kNone) parts_->blocked = submitted;
+  EngineRun& run = open_run(parts_->core, number, "alloc");
+  const Submitted submitted = parts_->submission.allocate(bytes, address, number);
+  if (submitted.task == kNone) run.blocked = submitted;
   return submitted;
 }
 
-void Engine::scope_begin() {
-  parts_->blocked.requested = 0;
-  check_open(parts_->core, "scope");
-  parts_->core.begin_scope();
+void Engine::give_up(uint32_t run) {
+  if (run < parts_->core.runs.size()) parts_->core.runs[run].blocked.requested = 0;
 }
 
-void Engine::scope_end(Instructions& out) {
+void Engine::scope_begin(uint32_t number) {
+  open_run(parts_->core, number, "scope").scopes.emplace_back();
+}
+
+void Engine::scope_end(Instructions& out, uint32_t number) {
   begin_event(out);
-  check_open(parts_->core, "scope");
-  if (parts_->core.depth() == 0) {
+  EngineState& core = parts_->core;
+  EngineRun& run = open_run(core, number, "scope");
+  if (run.depth() == 0) {
     throw Refusal(Refusal::Kind::kUsage, "no scope is open; the outermost scope ends with the run");
   }
-  end_scope();
+  end_scope(core, parts_->endings, run);
   end_event();
 }
 
@@ -132,11 +190,13 @@ void Engine::deadline(int32_t child, uint64_t count, int64_t cause, Instructions
 
 // End the READY and the delayed tasks now, which may end and consume other tasks. Other PENDING
 // tasks end when their producers have ended.
-void Engine::cancel(int64_t cause, Instructions& out) {
+void Engine::cancel(int64_t cause, Instructions& out, uint32_t number) {
   begin_event(out);
   EngineState& core = parts_->core;
-  if (!core.is_running || core.cancelled) return;
-  core.cancelled = cause;
+  if (number >= core.runs.size()) return;
+  EngineRun& run = core.runs[number];
+  if (!run.is_open || run.cancelled) return;
+  run.cancelled = cause;
   std::vector<std::pair<int64_t, uint32_t>> ready;
   const auto is_ready = [](const Slot& slot) {
     return slot.state == TaskState::kReady ||
@@ -144,6 +204,7 @@ void Engine::cancel(int64_t cause, Instructions& out) {
   };
   core.slots.numbers().for_each([&](uint32_t index) {
     Slot& slot = core.slots[index];
+    if (!slot.is_unfinished || slot.run != number) return;
     if (core.queues.is_early(slot.list)) core.queues.remove(slot);
     if (is_ready(slot)) ready.emplace_back(slot.number, index);
   });
@@ -197,28 +258,35 @@ bool Engine::is_quiescent() const {
          core.queues.delayed() == 0;
 }
 
-bool Engine::deadlock(Deadlock* proof) const {
-  const Submitted& blocked = parts_->blocked;
-  if (blocked.requested == 0 || !is_quiescent()) return false;
+bool Engine::deadlock(Deadlock* proof, uint32_t number) const {
   const EngineState& core = parts_->core;
+  const auto can_continue = [](const EngineRun& run) {
+    return run.is_open && !run.is_ending && run.blocked.requested == 0;
+  };
+  if (number >= core.runs.size() || core.runs[number].blocked.requested == 0) return false;
+  if (std::any_of(core.runs.begin(), core.runs.end(), can_continue) || !is_quiescent())
+    return false;
+  const Submitted& blocked = core.runs[number].blocked;
   const Heap& ring = core.rings[blocked.ring];
   const uint32_t oldest = ring.oldest().slot;
   *proof = {blocked.ring, blocked.requested,         ring.held(),
             blocked.size, core.slots[oldest].number, static_cast<int32_t>(kNone)};
-  for (uint32_t depth = 0; depth < core.scope_tasks.size(); ++depth) {
-    uint32_t index = core.scope_tasks[depth].first;
-    while (index != kNoSlot && index != oldest) index = core.slots[index].scope_next;
-    if (index == oldest) proof->open_scope = static_cast<int32_t>(depth);
+  for (const EngineRun& run : core.runs) {
+    for (uint32_t depth = 0; depth < run.scopes.size(); ++depth) {
+      uint32_t index = run.scopes[depth].first;
+      while (index != kNoSlot && index != oldest) index = core.slots[index].scope_next;
+      if (index == oldest) proof->open_scope = static_cast<int32_t>(depth);
+    }
   }
   return true;
 }
 
-std::vector<std::pair<int64_t, int64_t>> Engine::failures() const {
-  return parts_->core.failed;
+std::vector<std::pair<int64_t, int64_t>> Engine::failures(uint32_t run) const {
+  return parts_->core.runs[run].failed;
 }
 
-std::vector<std::pair<int64_t, int64_t>> Engine::poisonings() const {
-  return parts_->core.poisoned;
+std::vector<std::pair<int64_t, int64_t>> Engine::poisonings(uint32_t run) const {
+  return parts_->core.runs[run].poisoned;
 }
 
 void Engine::report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
@@ -241,7 +309,6 @@ void Engine::set_tracer(Tracer* tracer) {
 void Engine::begin_event(Instructions& out) {
   parts_->core.out = &out;
   parts_->core.freed_rings = 0;
-  parts_->blocked.requested = 0;
 }
 
 void Engine::end_event() {
@@ -252,22 +319,9 @@ void Engine::end_event() {
     core.out->push_back(freed);
     if (core.tracer) core.trace_ring(freed.ring);
   }
-  if (!core.is_ending || core.slots.live() > 0) return;
-  core.is_running = core.is_ending = false;
-  const auto tasks = static_cast<int64_t>(core.tasks);
-  core.out->push_back(instruction(Instruction::What::kRunFinished, tasks));
-}
-
-void Engine::end_scope() {
-  EngineState& core = parts_->core;
-  uint32_t index = core.scope_tasks.back().first;
-  core.scope_tasks.pop_back();
-  core.scopes.end();
-  while (index != kNoSlot) {
-    const uint32_t next = core.slots[index].scope_next;
-    parts_->endings.leave_scope(index);
-    index = next;
-  }
+  if (core.freed_rings != 0)
+    for (EngineRun& run : core.runs) run.blocked.requested = 0;
+  if (core.ending_runs > 0) finish_runs(core);
 }
 
 }  // namespace pto::worker

@@ -23,11 +23,17 @@ class Engine {
   explicit Engine(const Configuration& configuration, Policy policy = {});
   virtual ~Engine();
 
-  void run_begin(Hazards hazards, Instructions& out);
-  void run_end(Instructions& out);
+  // Several runs can be open at once, if they have the same hazards. Each has its own scopes, end
+  // and failures, and its tasks also wait for tasks of other runs. A failure poisons tasks of other
+  // runs until its own run has ended. Return the number of the run:
+  // the smallest that no open run has.
+  uint32_t run_begin(Hazards hazards, Instructions& out);
+  void run_end(Instructions& out, uint32_t run = 0);
   Submitted submit(const Submission& submission, Instructions& out);
-  void scope_begin();
-  void scope_end(Instructions& out);
+  // The program no longer repeats the blocked submit of this run.
+  void give_up(uint32_t run);
+  void scope_begin(uint32_t run = 0);
+  void scope_end(Instructions& out, uint32_t run = 0);
   // Send all tasks that can be sent. No other call sends tasks.
   void dispatch(Instructions& out);
   void child_ready(int32_t child, Instructions& out);
@@ -35,7 +41,8 @@ class Engine {
   // use up a retry.
   void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns, Instructions& out);
   void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out);
-  void cancel(int64_t cause, Instructions& out);
+  // Cancel a run. Tasks that were not sent yet, or are submitted later, do not run.
+  void cancel(int64_t cause, Instructions& out, uint32_t run = 0);
   // Cancel one task, which fails with this cause when its last producer has ended. Return false if
   // it is in a child, where it gets no further attempt, or has ended.
   bool cancel_task(int64_t task, int64_t cause, Instructions& out);
@@ -50,7 +57,8 @@ class Engine {
   void withdrawn(int32_t child, uint64_t count, Instructions& out);
 
   // Virtual for tests, which count or delay these events.
-  virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out);
+  virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out,
+                             uint32_t run = 0);
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out);
 
@@ -60,15 +68,15 @@ class Engine {
   bool may_move(int32_t child, uint64_t count) const;
 
   // Return whether no frame is in flight and no task is ready or delayed, so that only another call
-  // of the submitter can change the state.
+  // of a submitter can change the state.
   bool is_quiescent() const;
-  // Return whether the last event was a submit that is blocked and can never succeed. If so, fill
-  // in `proof`.
-  bool deadlock(Deadlock* proof) const;
-  // Return the failures of the finished run as (task, cause), first failure first, and its poisoned
-  // tasks as (task, root).
-  std::vector<std::pair<int64_t, int64_t>> failures() const;
-  std::vector<std::pair<int64_t, int64_t>> poisonings() const;
+  // Return whether the last submit of the run is blocked and can never succeed: the last submits of
+  // all other runs are blocked too. If so, fill in `proof`.
+  bool deadlock(Deadlock* proof, uint32_t run = 0) const;
+  // Return the failures of a run as (task, cause), first failure first, and its poisoned tasks as
+  // (task, root). The numbers of a finished run are valid until the next run begins.
+  std::vector<std::pair<int64_t, int64_t>> failures(uint32_t run = 0) const;
+  std::vector<std::pair<int64_t, int64_t>> poisonings(uint32_t run = 0) const;
 
   // Report dependencies to `tracer` from now on; to none if it is null.
   void set_tracer(Tracer* tracer);
@@ -85,7 +93,6 @@ class Engine {
 
   void begin_event(Instructions& out);
   void end_event();
-  void end_scope();
 
   std::unique_ptr<Parts> parts_;
 };

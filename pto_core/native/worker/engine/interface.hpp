@@ -34,6 +34,7 @@ using Policy =
 
 constexpr int64_t kNone = -1;  // means no task, no child, or no cause
 constexpr uint32_t kRings = 4;
+constexpr uint32_t kMaxRuns = 256;  // the largest number of runs that are open at once
 constexpr uint64_t kSlabBytes = 1024;
 constexpr uint32_t kMaxDims = 5;
 // An upper limit for addresses in the memory of a child.
@@ -140,9 +141,10 @@ struct Submission {
   // Set for a replay. Then the engine neither searches nor inserts tensors. The caller may omit all
   // tensors except tensors to allocate and, for a task with retries, INOUT tensors.
   const Known* known = nullptr;
+  uint32_t run = 0;  // the number of the run
 
   // The rest is for the driver; the engine ignores it.
-  const RunOutcomes* run = nullptr;  // the run of the task; null: the open run
+  RunOutcomes* outcomes = nullptr;  // the run of the task; null: the run that began last
   bool has_arguments = true;
   bool has_kinds = false;  // see PTO_FRAME_HAS_KINDS
   uint32_t callable = 0;
@@ -169,7 +171,7 @@ struct Instruction {
     kTaskFinished,    // uses task, result, cause, root
     kRoomFreed,       // uses ring
     kEndChild,        // uses child, cause
-    kRunFinished      // numbers of failures() and poisonings() in the run
+    kRunFinished      // uses task: the number of tasks of the run; count: the number of the run
   };
   What what;
   Result result;

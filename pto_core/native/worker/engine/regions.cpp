@@ -120,6 +120,11 @@ void RegionMap::release(Slot& slot) {
   slot.entries = 0;
 }
 
+void RegionMap::keep_roots(const std::unordered_map<int64_t, int64_t>& roots) {
+  for (Failed& failed : failed_)
+    if (!roots.contains(failed.number)) failed.root = kNotPoisoned;
+}
+
 void RegionMap::link(Entry& entry, Link self, uint32_t slot, uint32_t owner) {
   Slot& task = slots_[slot];
   const uint32_t number = owner == kNoSlot ? 0 : static_cast<uint32_t>(slots_[owner].number);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/slots.hpp"
@@ -105,6 +106,8 @@ class RegionMap {
   // Add the task as a reader. Does nothing under raw hazards.
   void insert_reader(Access& access, uint32_t slot);
 
+  // Let the entries of consumed tasks poison later tasks only if the tasks are in `roots`.
+  void keep_roots(const std::unordered_map<int64_t, int64_t>& roots);
   // Remove the entries of a consumed task.
   void release(Slot& slot);
 

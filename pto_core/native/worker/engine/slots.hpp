@@ -162,6 +162,7 @@ struct alignas(64) Slot {
   // whether a member has failed in this attempt; `failure` is the cause of the first failure
   bool has_failure : 1;
   bool has_root : 1;  // whether the task has failed for good or was poisoned; `failure` is the root
+  uint8_t run;        // number of its run; valid until the task has finished
   uint16_t members;   // number of members; 0: an allocation
   uint16_t ended;     // number of members of this attempt that have ended
   uint16_t list;      // number of the queue list that contains it; 0: none
@@ -194,7 +195,7 @@ struct alignas(64) Slot {
 };
 static_assert(sizeof(Slot) == 128);
 
-// A map from the task numbers of this run to slots. A chunk is freed when all its tasks are
+// A map from the task numbers since restart() to slots. A chunk is freed when all its tasks are
 // consumed.
 class Numbers {
  public:

@@ -80,13 +80,19 @@ std::vector<int64_t> scope_of(const EngineState& core, const ScopeTasks& scope) 
 
 Snapshot snapshot_of(const EngineState& core) {
   Snapshot found = {};
-  found.is_running = core.is_running;
-  found.is_ending = core.is_ending;
-  found.cancelled = core.cancelled;
-  found.tasks_submitted = core.tasks;
   found.conservative_edges = core.conservative_edges;
-  found.failed = core.failed;
-  found.poisoned = core.poisoned;
+  for (const EngineRun& run : core.runs) {
+    found.runs.push_back({run.is_open,
+                          run.is_ending,
+                          run.cancelled,
+                          run.tasks,
+                          run.unfinished,
+                          run.failed,
+                          run.poisoned,
+                          {}});
+    for (const ScopeTasks& scope : run.scopes)
+      found.runs.back().scopes.push_back(scope_of(core, scope));
+  }
   std::map<int64_t, std::vector<int64_t>> unfinished = unfinished_of(core);
   core.slots.numbers().for_each([&](uint32_t index) {
     found.tasks.push_back(task_of(core, core.slots[index]));
@@ -115,7 +121,6 @@ Snapshot snapshot_of(const EngineState& core) {
   for (const Heap& ring : core.rings) {
     found.rings.push_back({ring.head(), ring.used(), ring.size()});
   }
-  for (const ScopeTasks& scope : core.scope_tasks) found.scopes.push_back(scope_of(core, scope));
   return found;
 }
 
@@ -164,9 +169,11 @@ Expectations expectations_of(const EngineState& core) {
       ++((edge.why & kOwner) != 0 ? found[edge.producer].owner : found[edge.producer].consumer);
     }
   });
-  for (const ScopeTasks& scope : core.scope_tasks) {
-    uint32_t index = scope.first;
-    for (; index != kNoSlot; index = core.slots[index].scope_next) ++found[index].scope;
+  for (const EngineRun& run : core.runs) {
+    for (const ScopeTasks& scope : run.scopes) {
+      uint32_t index = scope.first;
+      for (; index != kNoSlot; index = core.slots[index].scope_next) ++found[index].scope;
+    }
   }
   for (const EngineChild& child : core.children.all()) {
     for (uint64_t count = child.completed + 1; count <= child.sent; ++count) {
@@ -248,12 +255,17 @@ void validate_memory(const EngineState& core) {
 void validate(const EngineState& core) {
   const Expectations expected = expectations_of(core);
   uint64_t live = 0;
+  std::vector<uint64_t> unfinished(core.runs.size());
   core.slots.numbers().for_each([&](uint32_t index) {
     ++live;
+    if (core.slots[index].is_unfinished) ++unfinished.at(core.slots[index].run);
     validate_task(core.slots[index], expected[index]);
     validate_queue(core, core.slots[index]);
   });
   require(live == core.slots.live(), "the number of live tasks is wrong");
+  for (size_t run = 0; run < core.runs.size(); ++run)
+    require(unfinished[run] == core.runs[run].unfinished,
+            "run " + std::to_string(run) + " has a wrong number of unfinished tasks");
   for (const EngineChild& child : core.children.all()) {
     const std::string name = "child " + std::to_string(child.number);
     require(child.in_flight() <= child.window, name + " exceeds its window");

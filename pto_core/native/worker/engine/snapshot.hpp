@@ -39,20 +39,25 @@ struct Snapshot {
     uint64_t size;
   };
 
-  bool is_running;
-  bool is_ending;
-  std::optional<int64_t> cancelled;
-  uint64_t tasks_submitted;
+  struct Run {
+    bool is_open;
+    bool is_ending;
+    std::optional<int64_t> cancelled;
+    uint64_t tasks;
+    uint64_t unfinished;
+    std::vector<std::pair<int64_t, int64_t>> failed;
+    std::vector<std::pair<int64_t, int64_t>> poisoned;
+    std::vector<std::vector<int64_t>> scopes;
+  };
+
   uint64_t conservative_edges;
-  std::vector<std::pair<int64_t, int64_t>> failed;
-  std::vector<std::pair<int64_t, int64_t>> poisoned;
+  std::vector<Run> runs;
   std::vector<Task> tasks;
   std::vector<int64_t> singles;
   std::vector<int64_t> groups;
   std::vector<int64_t> early;
   std::vector<EngineChild> children;
   std::vector<Ring> rings;
-  std::vector<std::vector<int64_t>> scopes;
 };
 
 Snapshot snapshot_of(const EngineState& core);

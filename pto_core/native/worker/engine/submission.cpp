@@ -14,6 +14,7 @@ constexpr uint64_t kKeyBit = uint64_t{1} << 63;
 }  // namespace
 
 Submitted SubmissionPart::submit(const Submission& submission) {
+  run_ = submission.run;
   check_submission(core_, submission);
   if (submission.known == nullptr)
     find(submission);
@@ -23,15 +24,16 @@ Submitted SubmissionPart::submit(const Submission& submission) {
   if (producers_.size() > 1) merge_producers();
   if (owners_.size() > 1) merge_owners();
   const uint64_t bytes = bytes_of(submission);
-  core_.ring().check_size(bytes);
+  ring().check_size(bytes);
   reserve();
-  const auto address = bytes > 0 ? core_.ring().try_reserve(bytes) : 0;
+  const auto address = bytes > 0 ? ring().try_reserve(bytes) : 0;
   if (!address) return blocked(bytes);
-  const uint32_t index = take(bytes);
+  const uint32_t index = take(bytes, bytes > 0);
   place(index, submission, *address);
   describe(index, submission);
   core_.slots.move(core_.slots[index], TaskEvent::kSubmit);
   core_.slots[index].is_unfinished = true;
+  ++core_.runs[run_].unfinished;
   for (const uint32_t owner : owners_) {
     hold(make_edge(index, owner, kOwner));
     ++core_.slots[owner].owner_count;
@@ -43,17 +45,18 @@ Submitted SubmissionPart::submit(const Submission& submission) {
   return {number};
 }
 
-Submitted SubmissionPart::allocate(uint64_t bytes, uint64_t* address) {
+Submitted SubmissionPart::allocate(uint64_t bytes, uint64_t* address, uint32_t run) {
+  run_ = run;
   const uint64_t slab = bytes == 0 ? 0 : rounded(bytes);
   accesses_.clear();
   producers_.clear();
   owners_.clear();
-  core_.ring().check_size(slab);
+  ring().check_size(slab);
   Access& access = accesses_.add(Tag::kOutput, true);
   reserve();
-  const auto begin = slab > 0 ? core_.ring().try_reserve(slab) : 0;
+  const auto begin = slab > 0 ? ring().try_reserve(slab) : 0;
   if (!begin) return blocked(slab);
-  const uint32_t index = take(slab);
+  const uint32_t index = take(slab, true);
   *address = slab > 0 ? *begin : next_key();
   locate(access.region, {*address, bytes, nullptr, Tag::kOutput});
   access.owner = slab > 0 ? index : kNoSlot;
@@ -95,7 +98,7 @@ void SubmissionPart::take_known(const Known& known) {
   owners_.clear();
   const int64_t number = core_.slots.next_number();
   const auto earlier = [&](uint32_t distance) {
-    if (distance >= 1 && distance <= core_.tasks) return number - distance;
+    if (distance >= 1 && number - distance >= core_.first_task) return number - distance;
     refuse_usage("task " + std::to_string(number) + " cannot wait for the task " +
                  std::to_string(distance) +
                  " submits before it, which does not belong to this run");
@@ -117,7 +120,7 @@ void SubmissionPart::take_known(const Known& known) {
 void SubmissionPart::find_explicit(std::span<const int64_t> producers) {
   const int64_t number = core_.slots.next_number();
   for (const int64_t producer : producers) {
-    if (producer < number - static_cast<int64_t>(core_.tasks) || producer >= number) {
+    if (producer < core_.first_task || producer >= number) {
       refuse_usage("task " + std::to_string(producer) +
                    " is not an earlier task of this run, so task " + std::to_string(number) +
                    " cannot wait for it");
@@ -219,8 +222,8 @@ uint64_t SubmissionPart::next_key() {
 }
 
 Submitted SubmissionPart::blocked(uint64_t bytes) {
-  const Heap& ring = core_.ring();
-  return {kNone, ring.number(), bytes, ring.used(), ring.size()};
+  const Heap& full = ring();
+  return {kNone, full.number(), bytes, full.used(), full.size()};
 }
 
 void SubmissionPart::reserve() {
@@ -229,18 +232,21 @@ void SubmissionPart::reserve() {
   if (!accesses_.empty()) core_.regions.reserve(accesses_.size());
 }
 
-// Take a slot, and a slab if `bytes` is not 0.
-uint32_t SubmissionPart::take(uint64_t bytes) {
+// Take a slot, and a slab if `bytes` is not 0. `is_kept`: the scope keeps the task until it ends.
+uint32_t SubmissionPart::take(uint64_t bytes, bool is_kept) {
   const uint32_t index = core_.slots.take();
   Slot& slot = core_.slots[index];
   if (bytes > 0) {
-    slot.slab = core_.ring().commit(index);
-    slot.slab_ring = static_cast<uint8_t>(core_.ring().number());
+    slot.slab = ring().commit(index);
+    slot.slab_ring = static_cast<uint8_t>(ring().number());
     if (core_.tracer) core_.trace_ring(slot.slab_ring);
   }
-  ++core_.tasks;
+  EngineRun& run = core_.runs[run_];
+  ++run.tasks;
+  slot.run = static_cast<uint8_t>(run_);
+  if (!is_kept) return index;
   slot.is_in_scope = true;
-  ScopeTasks& scope = core_.scope_tasks.back();
+  ScopeTasks& scope = run.scopes.back();
   (scope.first == kNoSlot ? scope.first : core_.slots[scope.last].scope_next) = index;
   scope.last = index;
   return index;

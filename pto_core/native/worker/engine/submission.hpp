@@ -21,7 +21,7 @@ class SubmissionPart {
   Submitted submit(const Submission& submission);
   // Accept a buffer, as a task that has completed. If the ring of the scope has no free space,
   // change nothing.
-  Submitted allocate(uint64_t bytes, uint64_t* address);
+  Submitted allocate(uint64_t bytes, uint64_t* address, uint32_t run);
   // Return the edges and owners of the last submit, as task numbers, for a capture.
   void report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
                     std::vector<int64_t>* owners) const;
@@ -56,17 +56,20 @@ class SubmissionPart {
   Submitted blocked(uint64_t bytes);
   // Reserve all memory that the tables need for this submit, so that later steps cannot fail.
   void reserve();
-  uint32_t take(uint64_t bytes);
+  uint32_t take(uint64_t bytes, bool is_kept);
   void describe(uint32_t index, const Submission& submission);
   void link(uint32_t index, const Found& producer, uint8_t why);
   void wait_for(uint32_t index, uint32_t producer, uint8_t why);
   void hold(uint32_t edge);
   uint32_t make_edge(uint32_t consumer, uint32_t producer, uint8_t why);
   void enter_regions(uint32_t index);
+  // The heap ring of the innermost scope of the run.
+  Heap& ring() { return core_.rings[core_.runs[run_].ring()]; }
 
   EngineState& core_;
   Endings& endings_;
   // The data of the current submit; the object is kept so that its memory is reused.
+  uint32_t run_ = 0;
   Accesses accesses_;
   std::vector<Producer> producers_;
   std::vector<uint32_t> owners_;

@@ -39,6 +39,13 @@ void Tracer::run_began(int64_t first_task) {
   memory_.head().last = read_clock_pair();
 }
 
+void Tracer::run_built(int64_t first_task) {
+  const auto is_it = [=](const TracedRun& run) { return run.first_task == first_task; };
+  const auto run = std::find_if(runs_.rbegin(), runs_.rend(), is_it);
+  if (run != runs_.rend())
+    lasted_until(trace_clock(), kOrchestratorTrack, PTO_TRACE_BUILD, run->clock);
+}
+
 // Convert the window to ticks. This measures the rate of the clock for a moment, so the window is
 // made longer by more than the error.
 void Tracer::set_window() {

@@ -166,10 +166,8 @@ class Tracer {
   void callable_added(const std::string& name) {
     if (keeps_last()) memory_.head().add_text(name);
   }
-  // The graph function of the run has returned.
-  void run_built() {
-    lasted_until(trace_clock(), kOrchestratorTrack, PTO_TRACE_BUILD, runs_.back().clock);
-  }
+  // The graph function of the run with this first task has returned.
+  void run_built(int64_t first_task);
   void add(uint16_t track, uint16_t event, uint64_t a, uint64_t b) {
     add_at(trace_clock(), track, event, a, b);
   }

@@ -738,7 +738,7 @@ class DriverHooks:
     owns this object, which outlives the Worker if a handle of a task is kept. So this object refers
     to the group weakly, and to no child. ``paths``: the paths of the children. ``event_loops``: the
     event loops that await tasks. ``notifier``: calls the callbacks of tasks. ``handled``: the tasks
-    of this run whose errors the program took. ``cancelled``: the causes of cancelled tasks.
+    whose errors the program took. ``cancelled``: the causes of cancelled tasks.
     """
 
     def __init__(self, group: ChildGroup) -> None:
@@ -824,7 +824,7 @@ class DriverHooks:
         """Log that a thread has waited long for the run of the thread ``owner``."""
         names = [thread.name for thread in threading.enumerate() if thread.ident == owner]
         log.get(__name__).warning(
-            "run waits for the run of another thread",
+            "run waits for the runs of other threads",
             thread=threading.current_thread().name,
             owner=names[0] if names else "ended",
             advice="a graph function or the block of a session must not wait for another run",
@@ -881,19 +881,20 @@ class DriverHooks:
 
     # ---- called by the Worker ----
 
-    def begin_run(self) -> None:
-        """Forget the handled errors, and detect children that have exited since the last run.
+    def begin_run(self, *, is_alone: bool) -> None:
+        """Detect children that have exited since the last run.
 
-        Without the second, a task of the new run could be sent to an exited child and fail. The
-        check takes a considerable part of a short run, so it is omitted if the last run began less
-        than 50 ms ago.
+        Otherwise a task of the new run could be sent to an exited child and fail. The check takes a
+        considerable part of a short run, so it is omitted if the last run began less than 50 ms
+        ago. If no other run is open, forget the handled errors.
         """
         now = time.monotonic_ns()
         if now - self._begun_ns >= _PAUSE_NS:
             self.poll()
         self._begun_ns = now
-        self.handled.clear()
-        self.cancelled.clear()
+        if is_alone:
+            self.handled.clear()
+            self.cancelled.clear()
         group = self._group()
         if group is not None and group.pending:
             for child in list(group.pending.values()):  # another thread may change the dict
@@ -910,7 +911,7 @@ class DriverHooks:
     def _handle(self, group: ChildGroup) -> None:
         if group.placement is not None and group.placement.is_cancel_due:
             group.placement.is_cancel_due = False
-            error = AbortedError("the placement policy failed; the run was cancelled")
+            error = AbortedError("the placement policy failed; the open runs were cancelled")
             group.driver.cancel(group.driver.add_cause(Failure.of(error).pack()))
         # an error for one child must not prevent the handling of the others
         with ExitStack() as steps:

@@ -44,10 +44,9 @@ _call.calls_argument = _starred.calls_argument = True
 class WorkerExecutor(concurrent.futures.Executor):
     """Runs functions in the SUB children of a Worker; created by :meth:`Worker.executor`.
 
-    The first submit begins a session, which :meth:`shutdown` ends; so other runs of the Worker wait
-    until then, and those of the thread of the first submit are refused. Any thread may call the
-    methods. Functions, arguments and results are those of a ``@task``; a handle as an argument is
-    the result that it will have.
+    The first submit begins a session, which :meth:`shutdown` ends. Other sessions run beside it; a
+    capture or a replay waits until then. Any thread may call the methods. Functions, arguments and
+    results are those of a ``@task``; a handle as an argument is the result that it will have.
     """
 
     def __init__(self, session: Session) -> None:

@@ -29,7 +29,7 @@ from pto_core.errors import (
 from pto_core.worker.serialisation import serialised
 
 if TYPE_CHECKING:
-    from pto_core._worker import TaskHandle
+    from pto_core._worker import RunScope, TaskHandle
 
 _CAUSES_MAX = 20
 CANCELLED = "the program cancelled the task"
@@ -253,37 +253,42 @@ def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
 class RunErrors:
     """The errors of the tasks of one driver, whose hooks have the names of its children.
 
-    The parameter ``of`` of the methods is a task handle, which selects its run; None selects the
-    last run.
+    The parameter ``of`` of the methods is a task handle or a scope, which selects its run.
     """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
     def run(
-        self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]
+        self,
+        failed: Sequence[tuple[int, int]],
+        poisoned: Sequence[tuple[int, int]],
+        of: RunScope,
     ) -> PtoError:
         """Return the error of a run from pairs of (task, cause) and (task, root)."""
-        listed = [poisoned_task(self.place(task), _number(root)) for task, root in poisoned]
+        listed = [poisoned_task(self.place(task, of=of), _number(root)) for task, root in poisoned]
         if not failed:
+            (task, root), *_ = poisoned
+            if root != _NONE:  # a task of another run
+                return self.poisoned(task, root, of)
             return AbortedError("the run was ended before all of its tasks could run")
-        return run_error([self.failed(task, cause) for task, cause in failed], listed)
+        return run_error([self.failed(task, cause, of) for task, cause in failed], listed)
 
-    def failed(self, task: int, cause: int, of: TaskHandle | None = None) -> PtoError:
+    def failed(self, task: int, cause: int, of: TaskHandle | RunScope) -> PtoError:
         """Return the error of a task that failed."""
         known = self._driver.cause(cause, of)
         assert known is not None
         failure = Failure.unpack(known["data"]) if known["data"] else _UNEXPLAINED
-        return task_error(self.place(task, known["child"], of), failure)
+        return task_error(self.place(task, known["child"], of=of), failure)
 
-    def poisoned(self, task: int, root: int, of: TaskHandle | None = None) -> PtoError:
+    def poisoned(self, task: int, root: int, of: TaskHandle | RunScope) -> PtoError:
         """Return the error of a task that did not run; ``root``: the task that poisoned it."""
         described = None if root == _NONE else self._driver.task(root, of)
         because = None if described is None else self.failed(root, described["cause"], of)
         origin = None if root == _NONE else self.place(root, of=of)
         return poisoned_error(self.place(task, of=of), origin, because)
 
-    def place(self, task: int, child: int = _NONE, of: TaskHandle | None = None) -> TaskPlace:
+    def place(self, task: int, child: int = _NONE, *, of: TaskHandle | RunScope) -> TaskPlace:
         """Return the place of a task; only its number is known if its record is gone."""
         known = self._driver.task(task, of)
         place = place_of(task, known)

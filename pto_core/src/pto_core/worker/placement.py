@@ -65,10 +65,10 @@ near_inputs = NearInputsPlugin()
 
 
 class Placement:
-    """Calls ``policy``; after an exception, the default policy is used for the rest of the run.
+    """Calls ``policy``; after an exception, the default policy is used until no run is open.
 
-    The run is cancelled and raises the error, which contains ``name``. The error is dropped at the
-    end of the run, because the frames of its traceback refer to the Worker. ``inputs`` follows
+    The open runs are cancelled and raise the error, which contains ``name``. The error is dropped
+    when no run is open, because the frames of its traceback refer to the Worker. ``inputs`` follows
     the inputs of tasks for a :class:`Scheduler`; other policies do not pay for it.
     """
 
@@ -76,8 +76,8 @@ class Placement:
         self._policy = policy
         self._name = name
         self.inputs = NearInputs() if isinstance(policy, Scheduler) else None
-        self._has_failed = False  # whether the policy has failed in this run
-        self._error: UsageError | None = None  # the error of this run
+        self._has_failed = False  # whether the policy has failed since no run was open
+        self._error: UsageError | None = None  # the error of the open runs
         self.is_cancel_due = False
 
     def pick(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> int:
@@ -89,12 +89,14 @@ class Placement:
         return least_loaded(candidates, preferred)
 
     def begin(self) -> None:
-        """Use the program's policy again in the new run."""
+        """Use the program's policy again. Called when a run begins and no other run is open."""
         self._has_failed = self.is_cancel_due = False
 
-    def end(self) -> UsageError | None:
-        """Return the error of the policy in the run that has ended, or None."""
-        error, self._error = self._error, None
+    def end(self, *, is_last: bool) -> UsageError | None:
+        """Return the error of the policy in a run that has ended, or None."""
+        error = self._error
+        if is_last:
+            self._error = None
         return error
 
     def forget(self) -> None:

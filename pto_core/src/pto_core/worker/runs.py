@@ -48,14 +48,15 @@ class Block(RunScope):
         return self
 
     def _leave(self, error: BaseException | None) -> None:
-        self._runs.leave(error)
+        self._runs.leave(self, error)
 
 
 class Runs:
-    """Begins and ends the runs of a Worker, one at a time.
+    """Begins and ends the runs of a Worker.
 
-    Threads that begin a run wait until the runs of other threads have ended. Each run belongs to a
-    :class:`RunScope`, which keeps the turn of its thread until the outcome of the run is known.
+    Runs with the same hazards can be open at once. A capture, a replay and a run with other hazards
+    wait until they have ended. Each run belongs to a :class:`RunScope`, which keeps its turn until
+    the outcome of the run is known.
     """
 
     def __init__(self, children: ChildGroup) -> None:
@@ -176,33 +177,35 @@ class Runs:
                 value=graph,
             )
         scope.begin_replay(self._driver, graph, args)
-        self._prepare()
+        self._prepare(scope)
         self._driver.replay()
 
     def begin(self, scope: RunScope, hazards: str, config: CallConfig | None) -> Orchestrator:
         """Begin a run that belongs to ``scope``; return the object that submits its tasks.
 
-        Raises UsageError if this thread has a run open.
+        Raises UsageError if this thread has a run open with which the new one must not overlap.
         """
         orchestrator = scope.begin(self._driver, hazards_number(hazards), config)
-        self._prepare()
+        self._prepare(scope)
         return orchestrator
 
-    def _prepare(self) -> None:
+    def _prepare(self, scope: RunScope) -> None:
         self._count += 1
+        scope.number = self._count
         if "pto_worker_run_started" in registered.hooks:
-            self._observers.notify("pto_worker_run_started", worker=self._info, run=self._count)
-        if self._placement is not None:
+            self._observers.notify("pto_worker_run_started", worker=self._info, run=scope.number)
+        is_alone = self._driver.turns == 1
+        if self._placement is not None and is_alone:
             self._placement.begin()
-        self._hooks.begin_run()
+        self._hooks.begin_run(is_alone=is_alone)
 
-    def leave(self, error: BaseException | None) -> None:
-        """End a run whose graph function returned, or raised ``error``."""
+    def leave(self, scope: RunScope, error: BaseException | None) -> None:
+        """End the run of a scope whose graph function returned, or raised ``error``."""
         try:
             if error is None:
-                self.end()
+                self.end(scope)
             else:
-                bad_policy = self.abandon(error)
+                bad_policy = self.abandon(scope, error)
                 if bad_policy is not None and isinstance(error, AbortedError):
                     raise bad_policy from error  # it is why the run was ended
         except BaseException as failure:
@@ -212,72 +215,81 @@ class Runs:
             if error is not None:
                 self._children.tracing.run_failed(error)
             if "pto_worker_run_finished" in registered.hooks:
-                self._observe_end(error)
+                self._observe_end(scope, error)
 
-    def _observe_end(self, error: BaseException | None) -> None:
-        statistics = self._driver.statistics()
+    def _observe_end(self, scope: RunScope, error: BaseException | None) -> None:
+        statistics = self._driver.statistics(scope)
         self._observers.notify(
             "pto_worker_run_finished",
             worker=self._info,
-            run=self._count,
+            run=scope.number,
             counts={name: statistics[name] for name in _COUNTS},
             error=error,
         )
 
-    def end(self) -> None:
-        """Wait for all tasks; raise the first unhandled failure, with the others attached.
+    def end(self, scope: RunScope) -> None:
+        """Wait for the tasks of a run; raise the first unhandled failure, with the others attached.
 
         A failure is handled if a handle has returned or raised it.
         Raises UsageError if the graph function left a scope open; the run is over in this case too.
         Raises WorkerClosedError if ``close()`` ended tasks of the run.
         """
         try:
-            bad_policy = self._wait(is_interrupted=False)
+            bad_policy = self._wait(scope, is_interrupted=False)
         except UsageError as error:
-            if self.is_running:
-                self.abandon(error)
+            if self._driver.is_open(scope):
+                self.abandon(scope, error)
             raise
         if bad_policy is not None:
             raise bad_policy
-        _, failed, poisoned = self._driver.outcome()
+        failed, poisoned = self._driver.outcome(scope)
         if (failed or poisoned) and self._children.is_closing:
             raise WorkerClosedError("this Worker was closed during the run")
         cancelled = self._hooks.cancelled
-        handled = self._hooks.handled.union(task for task, cause in failed if cause in cancelled)
+        own = {task for task, _ in (*failed, *poisoned)}
+        handled = own.intersection(self._hooks.handled)
+        self._hooks.handled -= handled
+        handled.update(task for task, cause in failed if cause in cancelled)
         failed = [(task, cause) for task, cause in failed if task not in handled]
         poisoned = [one for one in poisoned if handled.isdisjoint(one)]
         if failed or poisoned:
-            raise self._errors.run(failed, poisoned)
+            raise self._errors.run(failed, poisoned, scope)
 
-    def abandon(self, reason: BaseException) -> UsageError | None:
+    def abandon(self, scope: RunScope, reason: BaseException) -> UsageError | None:
         """End a run whose graph function raised ``reason``; return the error of the policy.
 
         Tasks that have not begun do not run. This method waits for the others. After an
         interrupt, children that still run tasks are killed after a short time. If the Worker was
         closed meanwhile, the run has ended already.
         """
-        if not self.is_running:  # another thread has ended the run
-            return None if self._placement is None else self._placement.end()
+        if not self._driver.is_open(scope):  # another thread has ended the run
+            return self._policy_error()
         text = f"the graph function of the run raised {type(reason).__name__}"
         with contextlib.suppress(WorkerClosedError):
             failure = Failure.of(AbortedError(text))
-            self._driver.cancel(self._driver.add_cause(failure.pack()))
-            return self._wait(is_interrupted=not isinstance(reason, Exception))
+            self._driver.cancel(self._driver.add_cause(failure.pack()), scope)
+            return self._wait(scope, is_interrupted=not isinstance(reason, Exception))
         return None
 
-    def _wait(self, *, is_interrupted: bool) -> UsageError | None:
+    def _wait(self, scope: RunScope, *, is_interrupted: bool) -> UsageError | None:
         """Wait for the end of the run; return the error of the placement policy."""
         try:
-            self._driver.run_end(is_interrupted)
+            self._driver.run_end(scope, is_interrupted)
         finally:
             if (values := self._children.memory.values) is not None:
                 values.settle()
-            error = None if self._placement is None else self._placement.end()
+            error = self._policy_error()
         return error
 
-    def progress(self, *, is_over: bool = False) -> Progress:
-        """Return the progress of the run."""
-        counts = self._driver.statistics()
+    def _policy_error(self) -> UsageError | None:
+        """Return the error of the placement policy, which has ended all open runs, or None."""
+        if self._placement is None:
+            return None
+        return self._placement.end(is_last=self._driver.turns == 1)
+
+    def progress(self, scope: RunScope, *, is_over: bool = False) -> Progress:
+        """Return the progress of the run of a scope."""
+        counts = self._driver.statistics(scope)
         return Progress(counts["submitted"], counts["finished"], counts["failed"], is_over=is_over)
 
 

@@ -32,6 +32,7 @@ from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
 from pto_core.worker.host_accesses import HostAccesses
+from pto_core.worker.runs import hazards_number
 from pto_core.worker.tasks import (
     ChipTask,
     GraphTask,
@@ -78,10 +79,11 @@ A Worker with child Workers also accepts the handle of a graph function.
 class Session(RunScope):
     """Submits tasks while its block is open; created by :meth:`Worker.session`.
 
-    The end of the block waits for all tasks and raises the first failure, unless the program has
+    The end of the block waits for its tasks and raises their first failure, unless the program has
     handled it: with ``handle.exception()``, or ``try: handle.result()``. If the block raises an
-    exception, tasks that have not begun do not run. ``async with`` waits without blocking the
-    event loop.
+    exception, its tasks that have not begun do not run. ``async with`` waits without blocking the
+    event loop. Several sessions with the same hazards can be open at once, and any thread may
+    submit to each.
     """
 
     def __init__(
@@ -114,8 +116,7 @@ class Session(RunScope):
             raise UsageError("the block of this session is open; create another session")
         runs = self._node.started_runs()
         try:
-            hazards = "raw" if self._hazards == CHECK else self._hazards
-            self._orchestrator = runs.begin(self, hazards, self._config)
+            self._orchestrator = runs.begin(self, _of_engine(self._hazards), self._config)
             self._runs = runs
             children = self._node.started_children()
             self._memory = children.memory.values
@@ -126,7 +127,7 @@ class Session(RunScope):
             if self._progress is not False:
                 shown = self._progress
                 listener = default_listener(self._node.path) if shown is True else shown
-                follower = Follower(runs.progress, listener)
+                follower = Follower(partial(runs.progress, self), listener)
                 follower.start()
                 self._follower = follower
         except BaseException as error:
@@ -141,12 +142,12 @@ class Session(RunScope):
         is_checked = False
         try:
             if runs is not None:
-                runs.leave(error)
+                runs.leave(self, error)
             is_checked = error is None and self._hazards == CHECK
         finally:
             follower, self._follower = self._follower, None
             if follower is not None and runs is not None:
-                follower.stop(runs.progress(is_over=True))
+                follower.stop(runs.progress(self, is_over=True))
             self._callables.release()
             wrong_access = None if accesses is None else accesses.close()
             if self._log is not None:
@@ -178,10 +179,15 @@ class Session(RunScope):
     async def __aenter__(self) -> Session:
         if self._node.runs is None:
             await in_thread(self._node.start, lambda: None)
-        driver, thread = self._node.started_runs().driver, threading.get_ident()
-        if not self.take_turn(driver, thread, waits=False):
+        take = partial(
+            self.take_turn,
+            self._node.started_runs().driver,
+            hazards_number(_of_engine(self._hazards)),
+            threading.get_ident(),
+        )
+        if not take(waits=False):
             try:
-                await in_thread(partial(self.take_turn, driver, thread, waits=True), self.interrupt)
+                await in_thread(partial(take, waits=True), self.interrupt)
             except asyncio.CancelledError:
                 self.__exit__(None, None, None)
                 raise
@@ -191,7 +197,7 @@ class Session(RunScope):
         state = "not open" if self._orchestrator is None else "open"
         rows: list[tuple[str, object]] = [("state", state)]
         if self._runs is not None:
-            now = self._runs.progress()
+            now = self._runs.progress(self)
             counts = [(name, getattr(now, name)) for name in ("submitted", "finished", "failed")]
             rows += counts
         return html_table(f"Session of {self._node.path}", rows)
@@ -577,6 +583,11 @@ class _CallOf(NamedTuple):
 def call_of(task: Task[..., Any], function: object) -> Any:
     """Return ``task``, which calls its argument ``function``, for submits with that name."""
     return _CallOf(task, name_of(function))
+
+
+def _of_engine(hazards: str) -> str:
+    """Return the hazards that the engine orders in a session."""
+    return "raw" if hazards == CHECK else hazards
 
 
 def _new_log(hazards: str, memory: ValueMemory | None) -> SessionLog | None:

@@ -96,7 +96,7 @@ EVENT_MEANINGS = {
 
 REFERENCE_MEANINGS = {
     Reference.SELF: "the task has not finished",
-    Reference.SCOPE: "the scope in which it was submitted is open",
+    Reference.SCOPE: "it allocated memory in a scope that is open",
     Reference.CONSUMER: "a consumer has not finished; one reference for each",
     Reference.OWNER: "a task that uses its slab has not finished; one reference for each",
 }

@@ -96,7 +96,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class RunBegin:
-    """A run begins; its outermost scope is open."""
+    """A run begins; its outermost scope is open.
+
+    Other runs with the same hazards may be open. The number of the run is the smallest that no
+    open run has. A failure poisons tasks of other runs until its own run has finished.
+    """
 
     hazards: Hazards = Hazards.RAW
 
@@ -104,6 +108,8 @@ class RunBegin:
 @dataclass(frozen=True, slots=True)
 class RunEnd:
     """All tasks of the run were submitted; its outermost scope ends."""
+
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ class Submit:
     means no limit; the driver measures the time. ``after``: earlier tasks of the run for which the
     task waits too; if one of them fails, this task is poisoned. ``known``: set in a replay. The
     tensors of a replayed task are neither looked up nor inserted, so the caller may omit them,
-    except tensors that are allocated and, with retries, INOUT tensors.
+    except tensors that are allocated and, with retries, INOUT tensors. ``run``: its run.
     """
 
     kind: Kind
@@ -127,6 +133,7 @@ class Submit:
     timeout_ms: int = 0
     known: Known | None = None
     after: tuple[int, ...] = ()
+    run: int = 0
 
     @property
     def is_pinned(self) -> bool:
@@ -139,16 +146,28 @@ class Allocate:
     """Allocate a buffer from the scope's heap ring. The result is ``Submitted`` or ``Blocked``."""
 
     nbytes: int
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The program no longer repeats the blocked submit of this run."""
+
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeBegin:
-    """A scope opens inside the innermost open scope."""
+    """A scope opens inside the innermost open scope of the run."""
+
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeEnd:
-    """The innermost scope ends. It must not be the outermost scope of the run."""
+    """The innermost scope of the run ends. It must not be the outermost scope."""
+
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +227,7 @@ class Cancel:
     """The run is cancelled. Tasks that were not sent yet, or are submitted later, do not run."""
 
     cause: int
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +285,7 @@ Event = (
     | RunEnd
     | Submit
     | Allocate
+    | GiveUp
     | ScopeBegin
     | ScopeEnd
     | Dispatch
@@ -366,7 +387,7 @@ class EndChild:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """Every task of the run has ended, and every slot is free.
+    """Every task of the run has ended.
 
     ``failed``: pairs of a task and its cause; the first failure comes first. ``poisoned``: pairs of
     a task and its root.
@@ -375,6 +396,7 @@ class RunFinished:
     tasks: int
     failed: tuple[tuple[int, int], ...] = ()
     poisoned: tuple[tuple[int, int], ...] = ()
+    run: int = 0
 
 
 Instruction = (
@@ -489,10 +511,11 @@ class Engine(Protocol):
         In this state no completion can arrive, so only the program can cause the next event.
         """
 
-    def deadlock(self) -> Deadlock | None:
-        """Return the proof that the last event, a submit that was blocked, can never succeed.
+    def deadlock(self, run: int = 0) -> Deadlock | None:
+        """Return the proof that the last submit of a run, which was blocked, can never succeed.
 
-        Returns None if the submit may still succeed, or if the last event was not a blocked submit.
+        Returns None if the submit was not blocked or may still succeed: as long as the last submit
+        of any open run was not blocked, this run can continue.
         """
 
     def snapshot(self) -> Snapshot:

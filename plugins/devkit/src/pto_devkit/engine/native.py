@@ -27,6 +27,7 @@ from pto_devkit.engine.interface import (
     EndChild,
     EnginePolicy,
     Event,
+    GiveUp,
     Instruction,
     Requirement,
     RestoreRegions,
@@ -75,8 +76,8 @@ class NativeEngine:
         match event:
             case Submit():
                 return self._submit(event)
-            case Allocate(nbytes):
-                return self._allocate(nbytes)
+            case Allocate(nbytes, run):
+                return self._allocate(nbytes, run)
             case _:
                 return [self._instruction(each) for each in self._tell(event)]
 
@@ -84,9 +85,9 @@ class NativeEngine:
         """Return whether no frame is in flight and no task is ready."""
         return self._core.is_quiescent()
 
-    def deadlock(self) -> Deadlock | None:
+    def deadlock(self, run: int = 0) -> Deadlock | None:
         """Return the proof that the blocked submit can never succeed; see the interface."""
-        proof = self._core.deadlock()
+        proof = self._core.deadlock(run)
         return None if proof is None else Deadlock(*proof)
 
     def snapshot(self) -> Snapshot:
@@ -110,6 +111,7 @@ class NativeEngine:
                 event.timeout_ms,
                 known,
                 event.after,
+                event.run,
             )
         except TypeError:
             # A number does not fit the native type, so it is invalid. This check raises the
@@ -124,10 +126,10 @@ class NativeEngine:
         )
         return self._with_result(submitted, allocated, answer)
 
-    def _allocate(self, nbytes: int) -> list[Instruction]:
+    def _allocate(self, nbytes: int, run: int) -> list[Instruction]:
         if nbytes < 0:
             raise UsageError(f"{nbytes} bytes cannot be allocated", name="nbytes")
-        submitted, address, answer = self._core.allocate(nbytes)
+        submitted, address, answer = self._core.allocate(nbytes, run)
         return self._with_result(submitted, (address,), answer)
 
     def _with_result(
@@ -163,14 +165,16 @@ class NativeEngine:
         match event:
             case RunBegin(hazards):
                 return core.run_begin(hazards)
-            case RunEnd():
-                return core.run_end()
-            case ScopeBegin():
-                return core.scope_begin()
-            case ScopeEnd():
-                return core.scope_end()
-            case Cancel(cause):
-                return core.cancel(cause)
+            case RunEnd(run):
+                return core.run_end(run)
+            case GiveUp(run):
+                return core.give_up(run)
+            case ScopeBegin(run):
+                return core.scope_begin(run)
+            case ScopeEnd(run):
+                return core.scope_end(run)
+            case Cancel(cause, run):
+                return core.cancel(cause, run)
             case CancelTask(task, cause):
                 return core.cancel_task(task, cause)
             case Delay(task):
@@ -199,8 +203,9 @@ class NativeEngine:
             case 6:
                 return EndChild(child, cause)
             case _:
-                failed, poisoned = self._core.failures(), self._core.poisonings()
-                return RunFinished(task, tuple(failed), tuple(poisoned))
+                run = cause  # both are in one field
+                failed, poisoned = self._core.failures(run), self._core.poisonings(run)
+                return RunFinished(task, tuple(failed), tuple(poisoned), run)
 
 
 def _tensor(tensor: Tensor) -> tuple[int, int, int, _Box | None, int]:

@@ -506,7 +506,8 @@ def expect_end(world: SchedulerWorld) -> None:
         expect(listed == told, f"{result.name}: the run lists {listed}, the engine reported {told}")
     snapshot = world.engine.snapshot()
     expect(snapshot["tasks"] == {}, f"tasks are left after the run: {snapshot['tasks']}")
-    expect(snapshot["scopes"] == [], f"scopes are left after the run: {snapshot['scopes']}")
+    scopes = [run["scopes"] for run in snapshot["runs"]]
+    expect(not any(scopes), f"scopes are left after the run: {scopes}")
     used = [ring["used"] for ring in snapshot["rings"]]
     expect(not any(used), f"bytes are left in the heap rings: {used}")
     expect(not world.saved, f"saved regions of the tasks {sorted(world.saved)} are left")

@@ -21,6 +21,7 @@ from pto_devkit.engine.interface import (
     NONE,
     RINGS,
     SLAB_BYTES,
+    Blocked,
     ChildConfiguration,
     Configuration,
     Hazards,
@@ -264,7 +265,7 @@ class Scopes:
     """``open[d]`` lists the tasks of the open scope at depth d; ``open[0]`` belongs to the run."""
 
     def __init__(self) -> None:
-        self.open: list[list[int]] = []
+        self.open: list[list[int]] = [[]]
 
     @property
     def depth(self) -> int:
@@ -417,38 +418,67 @@ class Children:
         return [child for child in self.all if child.configuration.kind == kind]
 
 
+class Run:
+    """A run; its number is its index in :attr:`Core.runs`."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        """From its start until all its tasks have finished."""
+        self.is_ending = False
+        self.cancelled: int | None = None
+        """The cause of the cancellation; None before a cancellation."""
+        self.tasks = 0
+        """The number of tasks submitted in this run."""
+        self.unfinished = 0
+        """The number of these tasks that have not finished."""
+        self.scopes = Scopes()
+        self.failed: list[tuple[int, int]] = []
+        self.poisoned: list[tuple[int, int]] = []
+        self.blocked: Blocked | None = None
+        """The last submit if it was blocked and no memory was freed since."""
+
+
 class Core:
-    """The state of an engine. After a run, only the children and the rings keep their state."""
+    """The state of an engine.
+
+    If a run begins while no other run is open, only the children and the rings keep their state.
+    """
 
     def __init__(self, configuration: Configuration, transitions: Transitions) -> None:
         self.configuration = configuration
         self.slots = Slots(transitions)
         self.children = Children(configuration.children)
         self.rings = [HeapRing(*pair) for pair in enumerate(configuration.rings)]
-        self.scopes = Scopes()
         self.queues = Queues()
         self.instructions: list[Instruction] = []
         self.freed_rings: set[int] = set()
         """The rings in which the current event freed memory."""
-        self.is_running = False
-        """Whether a run is open: from its start to the end of its last task."""
         self.restart(Hazards.RAW)
 
+    def run_of(self, task: Task) -> Run:
+        """Return the run of a task that has not finished."""
+        return self.runs[spec_of(task).run]
+
+    def forget_failures(self, run: Run) -> None:
+        """Let the failed tasks of a finished run poison no later task."""
+        for number, _ in run.failed + run.poisoned:
+            del self.roots[number]
+        known = self.slots.tasks.keys() | self.roots.keys()
+        entries = self.regions.entries
+        self.regions.forget([entry for entry in entries if entry.task not in known])
+
     def restart(self, hazards: Hazards) -> None:
-        """Clear the data of the previous run."""
+        """Clear the data of the previous runs."""
         self.hazards = hazards
+        """Those of all open runs."""
+        self.runs: list[Run] = []
         self.regions = RegionIndex()
-        self.is_ending = False
-        self.cancelled: int | None = None
-        """The cause of the cancellation; None before a cancellation."""
-        self.tasks = 0
-        """The number of tasks submitted in this run."""
+        self.first_task = self.slots.next_number
+        """The number of the first task since this call."""
         self.key_count = 0
         """The number of keys assigned to OUTPUT tensors of size 0."""
         self.conservative_edges = 0
         self.roots: dict[int, int] = {}
-        """The tasks that failed in this run, even consumed ones; they are the roots of poison."""
-        self.failed: list[tuple[int, int]] = []
-        self.poisoned: list[tuple[int, int]] = []
+        """The tasks that failed since then, even consumed ones; they are the roots of poison."""
         for ring in self.rings:
             ring.restart()

@@ -103,7 +103,7 @@ class Endings:
             and not producer.may_be_skipped
             and task.poison is None
             and task.cancelled is None
-            and core.cancelled is None
+            and core.run_of(task).cancelled is None
             and task.producers[number].poisons
             and all(each.members == 1 and not spec_of(each).retries for each in (task, producer))
             and (spec.is_pinned or spec.kind == spec_of(producer).kind)
@@ -113,7 +113,7 @@ class Endings:
         core = self._core
         if task.unfinished:
             self.consider_early(task)
-        elif task.poison is not None or core.cancelled is not None:
+        elif task.poison is not None or core.run_of(task).cancelled is not None:
             self._poison(task)
         elif task.cancelled is not None:
             core.slots.move(task, TaskEvent.SATISFY)
@@ -143,7 +143,7 @@ class Endings:
             self._leave_child(task)
         elif task.failure is None:
             self._end(task, TaskEvent.FINISH, Result.COMPLETED)
-        elif task.attempts > 0 and self._core.cancelled is None:
+        elif task.attempts > 0 and self._core.run_of(task).cancelled is None:
             task.attempts -= 1
             self._leave_child(task)
         else:
@@ -165,15 +165,16 @@ class Endings:
 
     def _fail(self, task: Task, cause: int) -> None:
         self._core.roots[task.number] = task.number
-        self._core.failed.append((task.number, cause))
+        self._core.run_of(task).failed.append((task.number, cause))
         self._end(task, TaskEvent.FAIL, Result.FAILED, cause)
 
     def _poison(self, task: Task) -> None:
         core = self._core
         root = NONE if task.poison is None else task.poison
-        cause = core.cancelled if core.cancelled is not None and root == NONE else NONE
+        run = core.run_of(task)
+        cause = run.cancelled if run.cancelled is not None and root == NONE else NONE
         core.roots[task.number] = root
-        core.poisoned.append((task.number, root))
+        run.poisoned.append((task.number, root))
         self._end(task, TaskEvent.POISON, Result.POISONED, cause, root)
 
     def _end(
@@ -187,6 +188,7 @@ class Endings:
         core = self._core
         core.slots.move(task, event)
         core.queues.remove(task.number)
+        core.run_of(task).unfinished -= 1
         task.is_delayed = False
         core.instructions.append(TaskFinished(task.number, result, cause, root))
         if task.has_saved_regions:

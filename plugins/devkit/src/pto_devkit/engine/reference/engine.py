@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import Any, assert_never
 
 from pto_core.errors import InternalError, UsageError
@@ -17,7 +18,6 @@ from pto_core.worker.states import TRANSITIONS, Reference, TaskState, Transition
 from pto_devkit.engine.interface import (
     NONE,
     Allocate,
-    Blocked,
     Cancel,
     CancelTask,
     ChildLost,
@@ -29,6 +29,8 @@ from pto_devkit.engine.interface import (
     Dispatch,
     EnginePolicy,
     Event,
+    GiveUp,
+    Hazards,
     Instruction,
     Resume,
     RunBegin,
@@ -42,10 +44,13 @@ from pto_devkit.engine.interface import (
     Withdraw,
     Withdrawn,
 )
-from pto_devkit.engine.reference.core import Child, Core, HeapRing, Task
+from pto_devkit.engine.reference.core import Child, Core, HeapRing, Run, Task
 from pto_devkit.engine.reference.dispatch import Dispatcher
 from pto_devkit.engine.reference.endings import Endings, Reports
-from pto_devkit.engine.reference.submission import Submission, check_open
+from pto_devkit.engine.reference.submission import Submission, open_run
+
+RUNS_MAX = 256
+"""The largest number of runs that are open at once."""
 
 
 class ReferenceEngine:
@@ -63,32 +68,30 @@ class ReferenceEngine:
         self._submission = Submission(self._core, self._endings)
         self._dispatcher = Dispatcher(self._core, self._endings, policy)
         self._reports = Reports(self._core, self._endings)
-        self._blocked: Blocked | None = None
 
     def handle(self, event: Event) -> list[Instruction]:
         """Handle an event; see the interface."""
         core = self._core
         core.instructions = []
         core.freed_rings = set()
-        self._blocked = None
         self._handle(event)
         core.instructions += [SpaceFreed(ring) for ring in sorted(core.freed_rings)]
-        if core.is_ending and not core.slots.tasks:
-            core.is_running = core.is_ending = False
-            core.instructions.append(
-                RunFinished(core.tasks, tuple(core.failed), tuple(core.poisoned))
-            )
-        if core.instructions and isinstance(core.instructions[0], Blocked):
-            self._blocked = core.instructions[0]
+        for number, run in enumerate(core.runs):
+            if core.freed_rings:
+                run.blocked = None
+            if run.is_open and run.is_ending and not run.unfinished:
+                run.is_open = False
+                core.forget_failures(run)
+                core.instructions.append(
+                    RunFinished(run.tasks, tuple(run.failed), tuple(run.poisoned), number)
+                )
         return core.instructions
 
     def _handle(self, event: Event) -> None:
         match event:
             case Submit():
-                check_open(self._core, "submit")
                 self._submission.submit(event)
             case Allocate():
-                check_open(self._core, "alloc")
                 self._submission.allocate(event)
             case Dispatch():
                 self._dispatcher.dispatch()
@@ -109,35 +112,38 @@ class ReferenceEngine:
 
     def _handle_run(
         self,
-        event: RunBegin | RunEnd | ScopeBegin | ScopeEnd | Cancel | CancelTask | Delay | Resume,
+        event: RunBegin
+        | RunEnd
+        | GiveUp
+        | ScopeBegin
+        | ScopeEnd
+        | Cancel
+        | CancelTask
+        | Delay
+        | Resume,
     ) -> None:
         core = self._core
         match event:
             case RunBegin(hazards):
-                if core.is_running:
-                    raise UsageError(
-                        "a run begins while another is under way; end the other run first"
-                    )
-                core.restart(hazards)
-                core.is_running = True
-                core.scopes.begin()
-            case ScopeBegin():
-                check_open(core, "scope")
-                core.scopes.begin()
-            case ScopeEnd():
-                check_open(core, "scope")
-                if core.scopes.depth == 0:
+                self._begin(hazards)
+            case GiveUp(number):
+                if number < len(core.runs):
+                    core.runs[number].blocked = None
+            case ScopeBegin(number):
+                open_run(core, number, "scope").scopes.begin()
+            case ScopeEnd(number):
+                run = open_run(core, number, "scope")
+                if run.scopes.depth == 0:
                     raise UsageError("no scope is open; the outermost scope ends with the run")
-                self._end_scope()
-            case RunEnd():
-                check_open(core, "the end of a run")
-                if core.scopes.depth > 0:
-                    raise UsageError(f"the run ends with {core.scopes.depth} scopes open")
-                core.is_ending = True
-                self._end_scope()
-            case Cancel(cause):
-                if core.is_running and core.cancelled is None:
-                    self._cancel(cause)
+                self._end_scope(run)
+            case RunEnd(number):
+                run = open_run(core, number, "the end of a run")
+                if run.scopes.depth > 0:
+                    raise UsageError(f"the run ends with {run.scopes.depth} scopes open")
+                run.is_ending = True
+                self._end_scope(run)
+            case Cancel(cause, number):
+                self._cancel(cause, number)
             case CancelTask(task, cause):
                 self._cancel_task(task, cause)
             case Delay(task):
@@ -147,22 +153,46 @@ class ReferenceEngine:
             case _:
                 assert_never(event)
 
-    def _end_scope(self) -> None:
-        for number in self._core.scopes.end():
+    def _begin(self, hazards: Hazards) -> None:
+        core = self._core
+        if not any(run.is_open for run in core.runs):
+            core.restart(hazards)
+        if core.hazards is not hazards:
+            raise UsageError(
+                "a run begins while another with other hazards is under way; end the other run "
+                "first"
+            )
+        free = [number for number, run in enumerate(core.runs) if not run.is_open]
+        number = free[0] if free else len(core.runs)
+        if number == RUNS_MAX:
+            raise UsageError(f"{RUNS_MAX} runs are under way; end one of them first")
+        core.runs[number : number + 1] = [Run()]
+
+    def _end_scope(self, run: Run) -> None:
+        for number in run.scopes.end():
             self._endings.drop(self._core.slots.tasks[number], Reference.SCOPE)
 
-    def _cancel(self, cause: int) -> None:
+    def _cancel(self, cause: int, number: int) -> None:
         """Poison the READY and the delayed tasks. This may end tasks that wait for them.
 
         Other tasks end later.
         """
         core = self._core
-        core.cancelled = cause
-        core.queues.early.clear()
-        for number in sorted(core.slots.tasks):
-            task = core.slots.tasks.get(number)
+        run = core.runs[number] if number < len(core.runs) else None
+        if run is None or not run.is_open or run.cancelled is not None:
+            return
+        run.cancelled = cause
+        mine = [one for one, task in sorted(core.slots.tasks.items()) if self._is_of(task, run)]
+        for one in mine:
+            core.queues.remove_early(one)
+        for one in mine:
+            task = core.slots.tasks.get(one)
             if task is not None and self._is_ready(task):
                 self._endings.poison(task)
+
+    def _is_of(self, task: Task, run: Run) -> bool:
+        is_unfinished = self._core.slots.is_unfinished(task.number)
+        return is_unfinished and self._core.run_of(task) is run
 
     def _is_ready(self, task: Task) -> bool:
         state = self._core.slots.state(task)
@@ -206,14 +236,19 @@ class ReferenceEngine:
         is_delayed = any(task.is_delayed for task in core.slots.tasks.values())
         return not (in_flight or core.queues.singles or core.queues.groups or is_delayed)
 
-    def deadlock(self) -> Deadlock | None:
+    def deadlock(self, run: int = 0) -> Deadlock | None:
         """Return the proof that the blocked submit can never succeed; see the interface."""
-        blocked = self._blocked
-        if blocked is None or not self.is_quiescent():
+        runs = self._core.runs
+        blocked = runs[run].blocked if run < len(runs) else None
+        can_continue = any(
+            one.is_open and not one.is_ending and one.blocked is None for one in runs
+        )
+        if blocked is None or can_continue or not self.is_quiescent():
             return None
         ring = self._core.rings[blocked.ring]
         oldest = ring.slabs[0].task
-        scope = self._core.scopes.depth_of(oldest)
+        depths = [one.scopes.depth_of(oldest) for one in runs]
+        scope = next((depth for depth in depths if depth is not None), None)
         return Deadlock(
             blocked.ring,
             blocked.requested,
@@ -235,15 +270,8 @@ class ReferenceEngine:
 def snapshot_of(core: Core) -> Snapshot:
     """Return a snapshot. It does not change when the engine changes."""
     return {
-        "run": {
-            "is_running": core.is_running,
-            "is_ending": core.is_ending,
-            "cancelled": core.cancelled,
-            "tasks": core.tasks,
-            "conservative_edges": core.conservative_edges,
-            "failed": list(core.failed),
-            "poisoned": list(core.poisoned),
-        },
+        "conservative_edges": core.conservative_edges,
+        "runs": [_run(run) for run in core.runs],
         "tasks": {number: _task(core, task) for number, task in core.slots.tasks.items()},
         "queues": {
             "singles": list(core.queues.singles),
@@ -252,7 +280,19 @@ def snapshot_of(core: Core) -> Snapshot:
         },
         "children": [_child(child) for child in core.children.all],
         "rings": [_ring(ring) for ring in core.rings],
-        "scopes": [list(tasks) for tasks in core.scopes.open],
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "is_open": run.is_open,
+        "is_ending": run.is_ending,
+        "cancelled": run.cancelled,
+        "tasks": run.tasks,
+        "unfinished": run.unfinished,
+        "failed": list(run.failed),
+        "poisoned": list(run.poisoned),
+        "scopes": [list(tasks) for tasks in run.scopes.open],
     }
 
 
@@ -341,7 +381,7 @@ def _validate_references(core: Core) -> None:
     expected: Counter[tuple[int, Reference]] = Counter()
     for task in core.slots.tasks.values():
         expected.update(task.holds)
-    for tasks in core.scopes.open:
+    for tasks in chain.from_iterable(run.scopes.open for run in core.runs):
         expected.update((number, Reference.SCOPE) for number in tasks)
     for task in core.slots.tasks.values():
         for each in (Reference.SCOPE, Reference.CONSUMER, Reference.OWNER):

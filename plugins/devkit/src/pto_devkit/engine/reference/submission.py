@@ -24,7 +24,7 @@ from pto_devkit.engine.interface import (
     Submitted,
     Tensor,
 )
-from pto_devkit.engine.reference.core import Core, Edge, Slab, Task, rounded, spec_of
+from pto_devkit.engine.reference.core import Core, Edge, Run, Slab, Task, rounded, spec_of
 from pto_devkit.engine.reference.endings import Endings
 from pto_devkit.engine.reference.regions import Region, fits, region_of
 
@@ -62,9 +62,12 @@ class Submission:
     def __init__(self, core: Core, endings: Endings) -> None:
         self._core = core
         self._endings = endings
+        self._run = Run()
+        """The run of the current submit."""
 
     def submit(self, spec: Submit) -> None:
         """Accept a task, unless the ring of the scope has no free space."""
+        self._run = open_run(self._core, spec.run, "submit")
         check_submit(self._core, spec)
         nbytes = sum(
             rounded(tensor.nbytes)
@@ -77,6 +80,9 @@ class Submission:
             return
         task = self._take(spec, draft)
         task.attempts = spec.retries
+        self._run.unfinished += 1
+        if task.slab is not None:
+            self._keep(task)
         self._core.slots.move(task, TaskEvent.SUBMIT)
         self._refer(task, Reference.SELF)
         for owner in sorted(draft.owners):
@@ -88,6 +94,7 @@ class Submission:
 
     def allocate(self, event: Allocate) -> None:
         """Allocate a buffer, recorded as a completed task, unless the scope's ring is full."""
+        self._run = open_run(self._core, event.run, "alloc")
         if event.nbytes < 0:
             raise UsageError(f"{event.nbytes} bytes cannot be allocated", name="nbytes")
         draft = self._draft(None, rounded(event.nbytes))
@@ -95,6 +102,7 @@ class Submission:
             return
         self._place(draft, Tensor(0, event.nbytes, Tag.OUTPUT))
         task = self._take(None, draft)
+        self._keep(task)
         self._core.slots.move(task, TaskEvent.ALLOCATE)
         region = Region(draft.allocated[0], draft.allocated[0] + event.nbytes)
         task.entries.append(self._core.regions.add(region, task.number, is_writer=True))
@@ -102,7 +110,7 @@ class Submission:
     def _draft(self, spec: Submit | None, nbytes: int) -> Draft | None:
         """Find edges, owners and free space. If space is missing, add ``Blocked``; return None."""
         core = self._core
-        ring = core.rings[core.scopes.ring]
+        ring = core.rings[self._run.scopes.ring]
         draft = Draft(nbytes, 0)
         if spec is not None and spec.known is not None:
             self._take_known(spec.known, draft)
@@ -112,7 +120,8 @@ class Submission:
             self._add_explicit(spec.after, draft)
         begin = ring.begin_of(nbytes)
         if begin is None:
-            core.instructions.append(Blocked(ring.number, nbytes, ring.used, ring.size))
+            self._run.blocked = Blocked(ring.number, nbytes, ring.used, ring.size)
+            core.instructions.append(self._run.blocked)
             return None
         draft.begin = begin
         if spec is not None:
@@ -136,7 +145,7 @@ class Submission:
         slots = self._core.slots
         number = slots.next_number
         for distance in [*(distance for distance, _ in known.producers), *known.owners]:
-            if not 1 <= distance <= self._core.tasks:
+            if not self._core.first_task <= number - distance < number:
                 raise UsageError(
                     f"task {number} cannot wait for the task {distance} submits before it, which "
                     "does not belong to this run"
@@ -157,7 +166,7 @@ class Submission:
     def _add_explicit(self, producers: tuple[int, ...], draft: Draft) -> None:
         number = self._core.slots.next_number
         for producer in producers:
-            if not number - self._core.tasks <= producer < number:
+            if not self._core.first_task <= producer < number:
                 raise UsageError(
                     f"task {producer} is not an earlier task of this run, so task {number} cannot "
                     "wait for it",
@@ -202,7 +211,7 @@ class Submission:
             address = KEY_BIT | (core.key_count + draft.keys)
             draft.keys += 1
         else:
-            ring = core.rings[core.scopes.ring]
+            ring = core.rings[self._run.scopes.ring]
             address = ring.configuration.address + draft.begin % ring.size + draft.placed
             draft.placed += rounded(tensor.nbytes)
         draft.allocated.append(address)
@@ -213,14 +222,17 @@ class Submission:
         core = self._core
         task = core.slots.take(spec)
         if draft.nbytes:
-            ring = core.rings[core.scopes.ring]
+            ring = core.rings[self._run.scopes.ring]
             task.slab = ring.reserve(task.number, draft.begin, draft.nbytes)
         core.key_count += draft.keys
-        core.tasks += 1
-        core.scopes.enter(task.number)
-        self._refer(task, Reference.SCOPE)
+        self._run.tasks += 1
         core.instructions.append(Submitted(task.number, tuple(draft.allocated)))
         return task
+
+    def _keep(self, task: Task) -> None:
+        """Keep a task, which has memory, until its scope ends."""
+        self._run.scopes.enter(task.number)
+        self._refer(task, Reference.SCOPE)
 
     def _link(self, task: Task, number: int, edge: Edge) -> None:
         """Add an edge: the task waits for the producer, is poisoned by it, or keeps it alive."""
@@ -284,10 +296,14 @@ _MORE = {
 }
 
 
-def check_open(core: Core, what: str) -> None:
-    """Raise if no run is open, because the event is only valid inside a run."""
-    if not core.is_running or core.is_ending:
+def open_run(core: Core, number: int, what: str) -> Run:
+    """Return a run to which tasks can be added; its last submit is no longer blocked."""
+    run = core.runs[number] if number < len(core.runs) else None
+    if run is not None:
+        run.blocked = None
+    if run is None or not run.is_open or run.is_ending:
         raise UsageError(f"{what} outside of a run; do it in the function or block of the run")
+    return run
 
 
 def check_submit(core: Core, spec: Submit) -> None:
