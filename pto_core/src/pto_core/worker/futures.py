@@ -163,7 +163,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         they exist. Arrays in a heap ring are copied. Raises the error that :meth:`exception`
         returns or raises. Returns None for a task that was not submitted by a session.
         """
-        if self._is_cancelled or not self.has_ended or self.failure is not None:
+        if self.is_captured or self._is_cancelled or not self.has_ended or self.failure is not None:
             error = self.exception(timeout)
             if error is not None:
                 raise error
