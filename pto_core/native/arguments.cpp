@@ -37,6 +37,9 @@ Arguments::Arguments(OpenDevice& device, nb::handle device_object, const Program
       on_host_(!program.is_python() && device.orchestrates_on_host()) {
   check_count();
   values_.resize(given_.size());
+  pto_tensor scalar{};
+  scalar.use = PTO_TAG_SCALAR + 1;
+  described_.resize(given_.size(), scalar);
   for (size_t i = 0; i < given_.size(); ++i) take(i, given_[i]);
   check_signature_used_up();
   if (!on_host_) share_and_refuse_overlap();
@@ -67,6 +70,7 @@ void Arguments::take(size_t position, nb::handle object) {
     direction_of(position);
     ++tensors_seen_;
     values_[position] = array->address();
+    describe(position, array->view().code, array->view().shape);
   } else if (is_device_address(object)) {
     direction_of(position);
     ++tensors_seen_;
@@ -106,6 +110,7 @@ void Arguments::take_tensor(size_t position, nb::handle object) {
       direction == Tag::kInput ? Advice::kPassCopy : Advice::kPassAndCopyBack,
       ", or a DeviceArray, an int, a float or a ctypes scalar");
   values_[position] = reinterpret_cast<uint64_t>(host.data);
+  describe(position, host.code, host.shape);
   if (host.bytes) ranges_.push_back({reinterpret_cast<uint64_t>(host.data), host.bytes});
   const bool copy_out = must_write || (direction == Tag::kAny && host.writable);
   const bool is_read_only = direction == Tag::kInput || (direction == Tag::kAny && !host.writable);
@@ -128,6 +133,16 @@ Tag Arguments::direction_of(size_t position) const {
                 std::to_string(program_.directions.size()) + "; pass as many as it lists");
   }
   return Tag::kAny;
+}
+
+// A tensor with more dimensions than a task accepts is described without its shape.
+void Arguments::describe(size_t position, uint8_t code, const Extents& shape) {
+  pto_tensor& tensor = described_[position];
+  tensor = {};
+  tensor.dtype = code;
+  if (shape.size() > PTO_MAX_DIMS) return;
+  tensor.ndims = static_cast<uint32_t>(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) tensor.shapes[i] = static_cast<uint32_t>(shape[i]);
 }
 
 void Arguments::check_signature_used_up() const {
@@ -168,7 +183,11 @@ void Arguments::place() {
 }
 
 void Arguments::copy_in() {
-  if (on_host_ || tensors_.empty()) return;
+  if (!on_host_ && !tensors_.empty()) place_and_copy();
+  for (size_t i = 0; i < values_.size(); ++i) described_[i].data = values_[i];
+}
+
+void Arguments::place_and_copy() {
   place();
   const uint64_t begin = now_ns();
   std::vector<bool> is_filled(buffers_.size());

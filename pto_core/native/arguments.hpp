@@ -32,6 +32,8 @@ class Arguments {
 
   // Return the arguments of a C++ orchestration; valid after copy_in().
   const std::vector<uint64_t>& values() const { return values_; }
+  // The same arguments with their shapes and data types; valid after copy_in().
+  const std::vector<pto_tensor>& described() const { return described_; }
   const std::vector<pto_host_range>& ranges() const { return ranges_; }
   // Return the arguments for a Python orchestration. The first argument is the graph; slot 0 is
   // None until the graph exists.
@@ -61,8 +63,10 @@ class Arguments {
   Tag direction_of(size_t position) const;
   Tag listed(size_t position) const;
   void check_signature_used_up() const;
+  void describe(size_t position, uint8_t code, const Extents& shape);
   void share_and_refuse_overlap();
   void place();
+  void place_and_copy();
 
   OpenDevice& device_;
   nb::handle device_object_;
@@ -74,6 +78,7 @@ class Arguments {
   std::vector<std::pair<size_t, nb::object>> numbers_;
   size_t tensors_seen_ = 0;
   std::vector<uint64_t> values_;
+  std::vector<pto_tensor> described_;
   std::vector<pto_host_range> ranges_;
   std::vector<std::shared_ptr<Buffer>> buffers_;
   CopyTotals totals_;

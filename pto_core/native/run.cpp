@@ -235,6 +235,7 @@ void Run::start() {
   run_.num_kernels = static_cast<uint32_t>(kernels_.size());
   run_.args = arguments_.values().data();
   run_.num_args = static_cast<uint32_t>(arguments_.values().size());
+  run_.arguments = arguments_.described().data();
   run_.ranges = arguments_.ranges().data();
   run_.num_ranges = static_cast<uint32_t>(arguments_.ranges().size());
   run_.library = program_.library;

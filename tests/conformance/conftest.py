@@ -67,7 +67,7 @@ plugin = Wire()
 
 RUNTIME_MODULE = """
 from pathlib import Path
-from pto_core.interfaces import API_VERSION, Health, OrchestrationBuild
+from pto_core.interfaces import API_VERSION, Health, OrchestrationBuild, ProgramInterface
 
 class Variant:
     name = {name!r}
@@ -83,11 +83,9 @@ class Variant:
     def device_build(self):
         return None
 
-    def orchestration_build(self):
-        return OrchestrationBuild(include_dirs=(), wrapper=Path("none.hpp"))
-
-    def kernel_include_dirs(self):
-        return ()
+    def program_interfaces(self):
+        build = OrchestrationBuild(include_dirs=(), wrapper=Path("none.hpp"))
+        return (ProgramInterface("fake", build, ()),)
 
     def options(self):
         return ()

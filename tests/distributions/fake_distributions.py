@@ -39,11 +39,11 @@ BACKEND = """
 
     plugin = Fake()
 """
-RUNTIME = BACKEND.replace("BuildRecipe", "OrchestrationBuild").replace(
-    "def build_recipe(self, kind):\n            return OrchestrationBuild()",
+RUNTIME = BACKEND.replace("BuildRecipe", "OrchestrationBuild, ProgramInterface").replace(
+    "def build_recipe(self, kind):\n            return OrchestrationBuild, ProgramInterface()",
     "def device_build(self):\n            return None\n\n"
-    "        def orchestration_build(self):\n            return OrchestrationBuild((), Path())\n\n"
-    "        def kernel_include_dirs(self):\n            return ()",
+    "        def program_interfaces(self):\n"
+    "            return (ProgramInterface('fake', OrchestrationBuild((), Path()), ()),)",
 )
 TRANSPORT = """
     from pathlib import Path

@@ -1,10 +1,11 @@
-# pto_add_orchestrations(<variant> <include> <source> <entry>...): builds a library
+# pto_add_orchestrations(<variant> <include> <headers> <source> <entry>...): builds a library
 # <variant>_<entry> for each entry of a test's source, as the toolchain builds the orchestration of
-# a case. `include` is the include folder of the variant's plugin.
+# a case. `include` is the include folder of the variant's plugin,
+# and `headers` its folder with the headers of the interface.
 #
 # The source is compiled once. It declares `selected_entry`, and its macro ENTRY defines a function
 # `call_<entry>` of the same type. The linker gives each library its function for `selected_entry`.
-function(pto_add_orchestrations variant include source)
+function(pto_add_orchestrations variant include headers source)
   set(objects ${variant}_entries)
   set(unit "${CMAKE_CURRENT_BINARY_DIR}/${objects}.cpp")
   list(TRANSFORM ARGN REPLACE "(.+)" "ENTRY(\\1)" OUTPUT_VARIABLE functions)
@@ -12,10 +13,10 @@ function(pto_add_orchestrations variant include source)
   file(CONFIGURE OUTPUT "${unit}" CONTENT "#define PTO_ORCHESTRATION_ENTRY selected_entry
 #include \"${CMAKE_CURRENT_SOURCE_DIR}/${source}\"
 ${functions}
-#include \"${include}/${variant}/entry_wrapper.hpp\"
+#include \"${include}/${headers}/entry_wrapper.hpp\"
 ")
   add_library(${objects} OBJECT "${unit}")
-  target_include_directories(${objects} PRIVATE "${include}/${variant}" "${include}/calls")
+  target_include_directories(${objects} PRIVATE "${include}/${headers}" "${include}/calls")
   target_link_libraries(${objects} PRIVATE pto_core::abi)
   target_compile_options(${objects} PRIVATE -Wall -Wextra -Werror)
   set_target_properties(

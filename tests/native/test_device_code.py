@@ -121,7 +121,7 @@ def compile_orchestration(
 def orchestration(variant: str, compiler: str, folder: Path, *, strings: bool) -> LibrarySymbols:
     """Compile the orchestration of a variant, with or without strings and vectors."""
     entry = ENTRIES[variant].replace("USE_HEADERS", USE_HEADERS if strings else "")
-    build = plugins.load_runtime(variant).orchestration_build()
+    build = plugins.load_runtime(variant).program_interfaces()[0].orchestration
     text = entry.replace("USE_STRINGS", USE_STRINGS if strings else "")
     return compile_orchestration(build, text, compiler, folder)
 

@@ -45,7 +45,7 @@ def compile_entry(
     before: str = "",
     flags: tuple[str, ...] = ("-fsyntax-only",),
 ) -> subprocess.CompletedProcess[str]:
-    build = variant.orchestration_build()
+    build = variant.program_interfaces()[0].orchestration
     case = folder / "case.cpp"
     case.write_text(f'{before}#include "runtime.h"\n#include "common/core_type.h"\n{source}\n')
     unit = folder / "unit.cpp"
@@ -66,7 +66,7 @@ class TestVariant:
         assert variant.api_version == API_VERSION
         assert variant.health().ok
         assert variant.library().is_file()
-        assert variant.orchestration_build().wrapper.is_file()
+        assert variant.program_interfaces()[0].orchestration.wrapper.is_file()
 
     def test_is_an_entry_point_under_its_name(self, variant: BuildGraphVariant) -> None:
         project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
@@ -99,7 +99,7 @@ class TestVariant:
         self, variant: BuildGraphVariant, tmp_path: Path
     ) -> None:
         library = tmp_path / "case.so"
-        build_flags = variant.orchestration_build().flags
+        build_flags = variant.program_interfaces()[0].orchestration.flags
         flags = ("-shared", "-static-libstdc++", *build_flags, "-o", str(library))
         source = GOOD_ENTRIES[variant.name][0]
         prints = "#include <iostream>\nvoid print() { std::cout << std::fixed << 2.5; }\n"

@@ -58,7 +58,9 @@ def build(tmp_path: Path, shared_cache: Path) -> Build:
             path.write_text(API + source + "\n")
             source = path
         config = load_core({"cache_dir": shared_cache, **settings}, environ={})
-        return Toolchain(config).build_orchestration(source, entry, plugin.orchestration_build())
+        return Toolchain(config).build_orchestration(
+            source, entry, plugin.program_interfaces()[0].orchestration
+        )
 
     return make
 
@@ -182,7 +184,7 @@ def test_published_sources_compile_in_every_standard(
     tmp_path: Path, name: str, standard: str, compiler: str
 ) -> None:
     assert shutil.which(compiler), f"{compiler} is missing; install the toolchain profile"
-    made = plugin.orchestration_build()
+    made = plugin.program_interfaces()[0].orchestration
     unit = tmp_path / "unit.cpp"
     unit.write_text(
         f"#define PTO_ORCHESTRATION_ENTRY {ENTRIES[name]}\n"
@@ -211,6 +213,9 @@ def test_kernels_read_tensors_with_nothing_but_the_runtimes_headers(shared_cache
     config = load_core({"cache_dir": shared_cache}, environ={})
     toolchain = BuildRecipe(flags=("-O2", "-fpermissive"), definitions=("__CPU_SIM",))
     library = Toolchain(config).build_kernel(
-        PUBLISHED / "kernel.cpp", "aiv", toolchain, plugin.kernel_include_dirs()
+        PUBLISHED / "kernel.cpp",
+        "aiv",
+        toolchain,
+        plugin.program_interfaces()[0].kernel_include_dirs,
     )
     assert "kernel_entry" in exports(library)

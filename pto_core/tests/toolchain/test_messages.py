@@ -48,7 +48,7 @@ def test_error_has_file_line_and_the_message_of_the_compiler(bench) -> None:
 )
 def test_a_source_of_a_later_published_interface_is_recognised(bench, line, name, when) -> None:
     message = refused(bench, f"{line}\n").message
-    expected = f"This source is written for the interface of {when} ({name}); pto has that of March"
+    expected = f"This source is written for the interface of {when} ({name}). That of August"
     assert (expected in message) == (name is not None)
 
 

@@ -11,6 +11,7 @@ from pto_core.interfaces import (
     Health,
     Option,
     OrchestrationBuild,
+    ProgramInterface,
     abi_include_dir,
 )
 
@@ -63,20 +64,18 @@ class BuildGraphVariant:
             include_dirs=(_NATIVE, _INCLUDE / "calls", abi_include_dir()),
         )
 
-    def orchestration_build(self) -> OrchestrationBuild:
-        """Return the recipe for a C++ orchestration: one library that exports only its entry."""
-        return OrchestrationBuild(
-            include_dirs=self.kernel_include_dirs(),
+    def program_interfaces(self) -> tuple[ProgramInterface, ...]:
+        """Return the interface of March 2026; an orchestration's library exports only its entry."""
+        headers = (_INCLUDE / self.name, _INCLUDE / "calls", abi_include_dir())
+        orchestration = OrchestrationBuild(
+            include_dirs=headers,
             wrapper=_INCLUDE / self.name / "entry_wrapper.hpp",
             flags=(
                 *("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
                 f"-Wl,--version-script={_INCLUDE / 'calls' / 'exports.map'}",
             ),
         )
-
-    def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the folders with the headers of this variant and of the native ABI."""
-        return (_INCLUDE / self.name, _INCLUDE / "calls", abi_include_dir())
+        return (ProgramInterface("2026-03", orchestration, headers),)
 
     def options(self) -> tuple[Option, ...]:
         """List the settings that this variant adds."""

@@ -14,9 +14,11 @@ enum class Resource : uint32_t {
   kHeap = PTO_RESOURCE_HEAP_RING,         // bytes of the heap of `ring`
   kEdges = PTO_RESOURCE_DEPENDENCY_POOL,  // entries of the dependency pool of `ring`
   kTensorMap = PTO_RESOURCE_TENSOR_MAP,   // entries of the tensor map's pool
-  kCluster = PTO_RESOURCE_CLUSTERS        // a cluster of cores
+  kCluster = PTO_RESOURCE_CLUSTERS,       // a cluster of cores
+  kTasks = PTO_RESOURCE_TASKS             // the completion of tasks whose memory it accesses
 };
-constexpr uint32_t kResources = 6;
+constexpr uint32_t kResources = 6;           // those that can be exhausted
+constexpr uint32_t kWaits = kResources + 1;  // also kTasks
 
 struct Blocked {
   Resource what = Resource::kNone;

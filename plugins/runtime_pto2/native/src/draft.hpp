@@ -16,12 +16,18 @@ struct Draft {
   Draft(pto_tensor_task& submitted, Access* space) : task(submitted), accesses(space) {}
 
   bool is_block_task() const { return task.block_dim != 0; }
+  // Return whether a parameter with this tag has an Access. In 2026-08, NO_DEP has an edge to the
+  // owner of the buffer, so it has one.
+  bool has_access(uint32_t tag) const {
+    return tag < PTO_TAG_NO_DEP + uint32_t{task.api != PTO_API_2026_03};
+  }
   bool is_fresh(uint32_t parameter) const { return (fresh >> parameter & 1) != 0; }
 
   // Members without an initial value are set in check() or in their step.
   pto_tensor_task& task;
-  Access* accesses;  // accesses of the tensors that order tasks, in the order of parameters
+  Access* accesses;  // accesses of the parameters with has_access(), in their order
   uint64_t kernel;
+  uint64_t lane_kernels[PTO_LANES];
   uint32_t core_type;
   uint32_t ring;
   uint32_t count = 1;  // number of slots
@@ -30,7 +36,7 @@ struct Draft {
 
   uint32_t tensors = 0;
   uint32_t scalars = 0;
-  uint32_t ordering = 0;      // number of tensors that order tasks
+  uint32_t ordering = 0;      // number of parameters with has_access()
   uint32_t entries = 0;       // maximum number of entries that the submit adds to the tensor map
   uint64_t fresh = 0;         // bit i: parameter i gets its address from this submit
   uint64_t output_bytes = 0;  // total size of the submit's outputs, in whole slabs
@@ -39,9 +45,12 @@ struct Draft {
   uint32_t gap_shift = 0;  // determines the addresses of the outputs; see live_rings.hpp
   uint64_t heap_begin;     // virtual offset in the heap ring
   uint64_t heap_end;
-  pto_payload* payload = nullptr;
-  uint32_t payload_length = 0;
-  uint32_t payload_class = 0;
+  struct {
+    pto_payload* memory = nullptr;
+    uint32_t length = 0;
+    uint32_t size_class = 0;
+    uint32_t block_id_at = 0;  // see TaskDescriptor
+  } payload;
 };
 
 // The newest submit, until it is published.

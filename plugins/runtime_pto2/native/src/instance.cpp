@@ -42,7 +42,7 @@ pto_status Instance::orchestrate() {
     const pto2_calls calls = orchestration_calls();
     // the orchestration may modify its arguments
     result = entry(&calls, this, const_cast<uint64_t*>(run_->args),
-                   static_cast<int32_t>(run_->num_args));
+                   static_cast<int32_t>(run_->num_args), run_->arguments);
   }
   orchestration_done(result);
   return last_error()->status;
@@ -152,6 +152,20 @@ void orchestration_done(void* runtime, const char* file, int32_t line) {
   self(runtime).orchestrator().close({file, line});
 }
 
+int32_t wait_for_tensor(void* runtime, const pto_tensor_data* tensor, int32_t for_write,
+                        const char* file, int32_t line) {
+  return self(runtime).orchestrator().wait_for_tensor(*tensor, for_write != 0, {file, line});
+}
+
+int32_t core_count(void* runtime, int32_t core_type) {
+  const auto blocks = static_cast<int32_t>(self(runtime).context().platform->topology->blocks);
+  return core_type == PTO_CORE_AIC ? blocks : 2 * blocks;
+}
+
+int32_t has_failed(void* runtime) {
+  return self(runtime).last_error()->status != PTO_OK;
+}
+
 void log(void* runtime, int32_t level, const char* function, const char* message) {
   const pto_platform* platform = self(runtime).context().platform;
   char line[2048];
@@ -175,6 +189,13 @@ void fail(void* runtime, const char* what, const char* file, int32_t line) {
   self(runtime).orchestrator().fail(status, what, file, line);
 }
 
+void fail_with_code(void* runtime, int32_t code, const char* what, const char* file, int32_t line) {
+  if (has_failed(runtime)) return;
+  ErrorFacts facts{PTO_ERROR_ORCHESTRATION};
+  facts.value = static_cast<uint64_t>(static_cast<int64_t>(-code));
+  self(runtime).context().fail_at(file, line, facts, what, " (code ", code, ")");
+}
+
 }  // namespace
 
 pto2_calls orchestration_calls() {
@@ -187,10 +208,14 @@ pto2_calls orchestration_calls() {
   calls.allocate_cluster = allocate_cluster;
   calls.free_cluster = free_cluster;
   calls.orchestration_done = orchestration_done;
+  calls.wait_for_tensor = wait_for_tensor;
+  calls.core_count = core_count;
+  calls.has_failed = has_failed;
   calls.log = log;
   calls.range_begin = range_begin;
   calls.range_end = range_end;
   calls.fail = fail;
+  calls.fail_with_code = fail_with_code;
   return calls;
 }
 

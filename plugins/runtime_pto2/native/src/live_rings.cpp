@@ -274,16 +274,13 @@ bool LiveRings::write(Draft& draft) {
 
 bool LiveRings::write_payload(Draft& draft) {
   const pto_tensor_task& task = draft.task;
+  if (task.api != PTO_API_2026_03) return write_chip_payload(draft);
   const uint32_t num_args = draft.tensors + draft.scalars;
   uint32_t offset = static_cast<uint32_t>(sizeof(pto_payload)) + 8 * num_args;
-  draft.payload_length = offset + draft.tensors * static_cast<uint32_t>(sizeof(pto_tensor_data));
-  draft.payload_class = Payloads::class_of(draft.payload_length);
-  pto_payload* payload = run_.space.payloads().take(draft.payload_class);
-  if (payload == nullptr) {
-    return reject(run_.context, draft, {PTO_ERROR_MEMORY}, "no memory for the payload of ",
-                  RingTaskName{draft.id}, "; free memory or use a smaller task_window");
-  }
-  draft.payload = payload;
+  draft.payload.block_id_at = offset - 8;
+  draft.payload.length = offset + draft.tensors * static_cast<uint32_t>(sizeof(pto_tensor_data));
+  pto_payload* payload = take_payload(draft);
+  if (payload == nullptr) return false;
   uint64_t* args = pto_payload_args(payload);
   uint64_t relative = 0;
   const pto_param* const params = task.params;
@@ -305,12 +302,74 @@ bool LiveRings::write_payload(Draft& draft) {
     args[count] = task.block_dim;
     args[count + 1] = 0;
   }
-  payload->kernel = draft.kernel;
-  payload->task = static_cast<uint64_t>(draft.id);
-  payload->cookie = task.cookie;
-  payload->func_id = task.func_id;
-  payload->num_args = num_args;
-  payload->relative_args = relative;
+  write_header(draft, num_args, relative);
+  return true;
+}
+
+pto_payload* LiveRings::take_payload(Draft& draft) {
+  draft.payload.size_class = Payloads::class_of(draft.payload.length);
+  draft.payload.memory = run_.space.payloads().take(draft.payload.size_class);
+  if (draft.payload.memory == nullptr) {
+    reject(run_.context, draft, {PTO_ERROR_MEMORY}, "no memory for the payload of ",
+           RingTaskName{draft.id}, "; free memory or use a smaller task_window");
+  }
+  return draft.payload.memory;
+}
+
+void LiveRings::write_header(const Draft& draft, uint32_t num_args, uint64_t relative) {
+  pto_payload& payload = *draft.payload.memory;
+  payload.kernel = draft.kernel;
+  payload.task = static_cast<uint64_t>(draft.id);
+  payload.cookie = draft.task.cookie;
+  payload.func_id = draft.task.func_id;
+  payload.num_args = num_args;
+  payload.relative_args = relative;
+}
+
+namespace {
+
+uint64_t published_id(int64_t id) {
+  if (id == kNoTask) return ~uint64_t{0};
+  const TaskId task = TaskId::of(id);
+  return uint64_t{task.ring} << 32 | static_cast<uint32_t>(task.number);
+}
+
+}  // namespace
+
+bool LiveRings::write_chip_payload(Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  draft.payload.block_id_at = offsetof(ChipPayload, local);
+  draft.payload.length =
+      static_cast<uint32_t>(sizeof(ChipPayload) + draft.tensors * sizeof(pto_chip_tensor));
+  if (take_payload(draft) == nullptr) return false;
+  ChipPayload& payload = *reinterpret_cast<ChipPayload*>(draft.payload.memory);
+  std::memset(payload.args, 0, sizeof payload - offsetof(ChipPayload, args));
+  constexpr uint64_t kContexts = uint64_t{3} << PTO_CONTEXT_ARGS;
+  uint64_t relative = kContexts;
+  auto* copy = reinterpret_cast<pto_chip_tensor*>(&payload + 1);
+  for (uint32_t index = 0; index < task.num_params; ++index) {
+    const pto_param& param = task.params[index];
+    if (param.tag == PTO_TAG_SCALAR) {
+      payload.args[index] = param.value.scalar;
+      continue;
+    }
+    const auto& tensor = *reinterpret_cast<const pto_chip_param*>(param.value.tensor);
+    *copy = tensor.chip;
+    copy->buffer = tensor.memory.buffer;
+    copy->owner_task_id = published_id(tensor.memory.owner);
+    payload.args[index] =
+        static_cast<uint64_t>(reinterpret_cast<char*>(copy++) - reinterpret_cast<char*>(&payload));
+    relative |= uint64_t{1} << index;
+  }
+  payload.args[PTO_CONTEXT_ARGS] = offsetof(ChipPayload, local);
+  payload.args[PTO_CONTEXT_ARGS + 1] = offsetof(ChipPayload, global);
+  payload.local.block_num = static_cast<int32_t>(draft.count);
+  for (uint32_t lane = 0; lane < PTO_LANES && task.lanes != 0; ++lane) {
+    payload.lanes[lane] = {draft.lane_kernels[lane], task.lane_func_ids[lane],
+                           lane == PTO_LANES - 1 ? 1 : 0};
+  }
+  if (task.predicate != nullptr) payload.predicate = *task.predicate;
+  write_header(draft, PTO_CONTEXT_ARGS + 2, relative);
   return true;
 }
 
@@ -319,7 +378,7 @@ void LiveRings::write_descriptor(const Draft& draft, uint32_t block) {
   const TaskRing& ring = run_.rings.ring[draft.ring];
   const int64_t number = draft.number + block;
   TaskDescriptor& descriptor = ring.descriptor(number);
-  descriptor.payload = draft.payload;
+  descriptor.payload = draft.payload.memory;
   descriptor.id = TaskId{draft.ring, number}.value();
   descriptor.first_edge = kNoEdge;
   descriptor.edge_count = 0;
@@ -327,9 +386,11 @@ void LiveRings::write_descriptor(const Draft& draft, uint32_t block) {
   descriptor.block_dim = task.block_dim;
   descriptor.block_id = block;
   descriptor.head = slot_ref(draft.ring, ring.slot(draft.number));
-  descriptor.payload_length = static_cast<uint16_t>(draft.payload_length);
+  descriptor.payload_length = static_cast<uint16_t>(draft.payload.length);
   descriptor.core_type = static_cast<uint8_t>(draft.core_type);
-  descriptor.block_id_arg = static_cast<uint8_t>(task.num_params + 1);
+  descriptor.lanes = task.lanes;
+  descriptor.has_predicate = task.predicate != nullptr;
+  descriptor.block_id_at = static_cast<uint16_t>(draft.payload.block_id_at);
   if (task.clusters == nullptr) return;
   descriptor.cluster = task.clusters[block];
   descriptor.group = run_.clusters.group(descriptor.cluster);

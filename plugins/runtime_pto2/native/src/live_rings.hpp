@@ -146,6 +146,9 @@ class LiveRings {
   [[gnu::cold]] bool open_heap(const Draft& draft);
   [[gnu::cold]] bool reject_outputs(const Draft& draft);
   bool write_payload(Draft& draft);
+  bool write_chip_payload(Draft& draft);
+  pto_payload* take_payload(Draft& draft);
+  static void write_header(const Draft& draft, uint32_t num_args, uint64_t relative);
   void write_descriptor(const Draft& draft, uint32_t block);
   [[gnu::cold]] void trace_submit(const Draft& draft);
   Blocked blocked_on(Resource what, const Draft& draft, uint64_t needed) const;

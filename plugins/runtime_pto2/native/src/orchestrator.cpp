@@ -1,5 +1,7 @@
 #include "orchestrator.hpp"
 
+#include "tensor_wait.hpp"
+
 namespace pto::ring_buffer {
 
 Shortage Orchestrator::create(const Options& options) {
@@ -41,6 +43,12 @@ void Orchestrator::begin(const pto_run& run) {
   run_.scopes.begin(nullptr, 0);
   run_.clusters.begin(run_.sizes.blocks);
   is_closed_ = false;
+}
+
+int32_t Orchestrator::wait_for_tensor(const pto_tensor_data& tensor, bool for_write, CallSite at) {
+  if (run_.has_failed()) return current_.is_planning() ? 1 : -1;
+  publisher_.publish();
+  return TensorWait(run_, current_.edges(), wait_).wait(tensor, for_write, at) ? 0 : -1;
 }
 
 int64_t Orchestrator::reject_submit(const pto_tensor_task& task) {
@@ -110,7 +118,9 @@ int32_t Orchestrator::allocate_cluster(const char* file, int32_t line) {
   const uint32_t depth = run_.scopes.depth();
   int32_t cluster = Clusters::kNone;
   current_.take([&](auto& rings) { return rings.allocate_cluster(depth, {file, line}, &cluster); });
-  log_cluster(PTO_LOG_CLUSTER, cluster, {file, line});
+  if (run_.clusters.is_allocated(cluster)) {
+    log_event(PTO_LOG_CLUSTER, run_.clusters.group(cluster), 0, {file, line});
+  }
   return cluster;
 }
 
@@ -118,7 +128,9 @@ pto_status Orchestrator::free_cluster(int32_t cluster, CallSite at) {
   if (run_.has_failed()) return status();
   if (current_.call([&](auto& rings) { return rings.is_cluster_allocated(cluster); })) {
     publisher_.publish();
-    log_cluster(PTO_LOG_CLUSTER_FREED, cluster, at);
+    if (run_.clusters.is_allocated(cluster)) {
+      log_event(PTO_LOG_CLUSTER_FREED, run_.clusters.group(cluster), 0, at);
+    }
     current_.call([&](auto& rings) { rings.free_cluster(cluster); });
     return PTO_OK;
   }
@@ -134,10 +146,6 @@ pto_status Orchestrator::free_cluster(int32_t cluster, CallSite at) {
 void Orchestrator::log_event(uint32_t kind, int64_t first, int64_t second, CallSite at) {
   run_.log_if_on(
       [&](engine::AccessLog& log) { return log.add_event(kind, first, second, at.file, at.line); });
-}
-
-void Orchestrator::log_cluster(uint32_t kind, int32_t cluster, CallSite at) {
-  if (run_.clusters.is_allocated(cluster)) log_event(kind, run_.clusters.group(cluster), 0, at);
 }
 
 void Orchestrator::fail(pto_status status, const char* what, const char* file, int32_t line) {

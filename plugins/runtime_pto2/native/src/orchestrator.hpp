@@ -51,6 +51,9 @@ class Orchestrator {
   // Return the id of a cluster; -1 after an error.
   int32_t allocate_cluster(const char* file, int32_t line);
   pto_status free_cluster(int32_t cluster, CallSite at = {});
+  // Wait until the writers of the memory have completed, and, if `for_write` is set, its readers.
+  // Return 0; -1 after an error; 1 while a plan is made, because then no task runs.
+  int32_t wait_for_tensor(const pto_tensor_data& tensor, bool for_write, CallSite at);
   // Fail the run with an error that the caller found.
   void fail(pto_status status, const char* what, const char* file, int32_t line);
   // Record that the program submits no more tasks. A second call is a usage error.
@@ -79,7 +82,6 @@ class Orchestrator {
   }
   int64_t reject_submit(const pto_tensor_task& task);
   void log_event(uint32_t kind, int64_t first, int64_t second, CallSite at);
-  void log_cluster(uint32_t kind, int32_t cluster, CallSite at);
   void end_innermost_scope();
 
   RunState run_;

@@ -1,5 +1,7 @@
 #include "ready.hpp"
 
+#include "pto/abi/dtype.h"
+
 namespace pto::ring_buffer {
 
 void Ready::begin() {
@@ -11,20 +13,21 @@ void Ready::begin() {
     Lane& lane = lanes_[thread];
     lane.own_shard = lane.other_shard = shard;
     lane.inbox.store(kNoSlot, std::memory_order_relaxed);
+    lane.dummies.clear();
     shard = next_shard(shard);
-    for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
-      lane.local[type].clear();
-      lane.pinned[type] = 0;
-    }
+    for (TaskList& tasks : lane.local) tasks.clear();
+    for (uint32_t& clusters : lane.pinned) clusters = 0;
     for (uint32_t cluster = 0; cluster < topology.blocks; ++cluster) {
       if (topology.thread_cores[thread].words[0] >> cluster & 1) {
         lane_of_cluster_[cluster] = static_cast<uint8_t>(thread);
       }
     }
   }
-  for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
-    for (TaskList& tasks : pinned_[type]) tasks.clear();
-    for (Shard& one : shard_[type]) {
+  for (auto& of_type : pinned_) {
+    for (TaskList& tasks : of_type) tasks.clear();
+  }
+  for (auto& of_queue : shard_) {
+    for (Shard& one : of_queue) {
       one.is_locked.store(0, std::memory_order_relaxed);
       one.size.store(0, std::memory_order_relaxed);
       one.tasks.clear();
@@ -33,11 +36,61 @@ void Ready::begin() {
 }
 
 void Ready::add(uint32_t thread, SlotRef head, SlotRef producer) {
-  if ((rings_.state(head).traits & kIsBlock) == 0) return add_one(thread, head, producer);
+  uint32_t& traits = rings_.state(head).traits;
+  const bool is_skipped = (traits & kHasPredicate) != 0 && !is_predicate_true(head);
+  if (is_skipped) traits |= kIsDummy;
+  if ((traits & kIsBlock) == 0) return add_one(thread, head, producer);
   const TaskRing& ring = rings_.ring[ring_of(head)];
   const uint32_t blocks = rings_.descriptor(head).block_dim;
   for (uint32_t block = 0; block < blocks; ++block) {
-    add_one(thread, slot_ref(ring_of(head), (slot_of(head) + block) & (ring.window - 1)), producer);
+    const SlotRef slot = slot_ref(ring_of(head), (slot_of(head) + block) & (ring.window - 1));
+    if (is_skipped) rings_.state(slot).traits |= kIsDummy;
+    add_one(thread, slot, producer);
+  }
+}
+
+namespace {
+
+template <class Integer>
+int64_t read(uint64_t address) {
+  return static_cast<int64_t>(*reinterpret_cast<const Integer*>(static_cast<uintptr_t>(address)));
+}
+
+int64_t read_integer(const pto_predicate& predicate) {
+  switch (predicate.dtype) {
+    case PTO_DTYPE_INT8:
+      return read<int8_t>(predicate.address);
+    case PTO_DTYPE_INT16:
+      return read<int16_t>(predicate.address);
+    case PTO_DTYPE_INT32:
+      return read<int32_t>(predicate.address);
+    default:
+      return read<int64_t>(predicate.address);
+  }
+}
+
+}  // namespace
+
+// Its producers have completed, so the operand has its final value.
+bool Ready::is_predicate_true(SlotRef head) const {
+  const auto* payload = reinterpret_cast<const ChipPayload*>(rings_.descriptor(head).payload);
+  const pto_predicate& predicate = payload->predicate;
+  const int64_t value = read_integer(predicate);
+  switch (predicate.op) {
+    case PTO_PREDICATE_EQ:
+      return value == predicate.target;
+    case PTO_PREDICATE_NE:
+      return value != predicate.target;
+    case PTO_PREDICATE_GT:
+      return value > predicate.target;
+    case PTO_PREDICATE_LT:
+      return value < predicate.target;
+    case PTO_PREDICATE_GE:
+      return value >= predicate.target;
+    case PTO_PREDICATE_LE:
+      return value <= predicate.target;
+    default:
+      return true;
   }
 }
 
@@ -54,7 +107,8 @@ void Ready::add_one(uint32_t thread, SlotRef task, SlotRef producer) {
   RingTaskState& state = rings_.state(task);
   move<Event::kSatisfy>(state.phase);
   if (context_.platform->tracing) trace_ready(thread, task, producer);
-  const uint32_t type = state.traits & kCoreType;
+  if ((state.traits & kIsDummy) != 0) return lanes_[thread].dummies.push(rings_, task);
+  const uint32_t type = (state.traits & kIsMixed) != 0 ? kClusterQueue : state.traits & kCoreType;
   const uint32_t cluster = state.traits >> kClusterShift;
   if (cluster == 0) {
     lanes_[thread].local[type].push(rings_, task);

@@ -6,6 +6,7 @@
 //   shards   several queues for each core type. Lane t fills shard t mod shards. It takes tasks
 //            from this shard first, then from the others (steals). No lane waits for a locked
 //            shard: it tries the next one.
+//   dummies  tasks without a kernel. The lane that makes one ready completes it in the same step.
 //   pinned   tasks of a cluster: one queue for each cluster and core type, which belongs to the
 //            lane of these cores. Other lanes put such tasks into the inbox of that lane.
 //
@@ -43,6 +44,11 @@ struct LaneStatistics {
   uint64_t ready_peak;       // maximum number of ready tasks that waited for its cores
 };
 
+// The queue of tasks that run on several cores of a cluster at the same time. The other queues have
+// the numbers of the core types.
+constexpr uint32_t kClusterQueue = PTO_CORE_TYPES;
+constexpr uint32_t kQueues = PTO_CORE_TYPES + 1;
+
 // The set of schedulers that are idle or about to become idle.
 //
 // The wake protocol loses no wake-up. A thread that creates work stores the work (seq_cst) and then
@@ -72,8 +78,8 @@ class Resting {
     }
   }
 
-  // Wake idle schedulers that have a free core of `type`, at most `tasks` of them, because that
-  // many more tasks are ready. Return the number of woken schedulers.
+  // Wake idle schedulers that may have a free core for a task of queue `type`, at most `tasks` of
+  // them, because that many more tasks are ready. Return the number of woken schedulers.
   uint32_t wake_hungry(uint32_t type, uint32_t tasks) {
     uint32_t hungry = word_.load(std::memory_order_seq_cst) & hungry_bits(type);
     uint32_t woken = 0;
@@ -111,7 +117,10 @@ class Resting {
   static_assert(kBits * PTO_MAX_AICPU_THREADS <= 32, "the word needs a byte for each scheduler");
 
   static uint32_t mine(uint32_t thread) { return 0xFFu << (kBits * thread); }
-  static uint32_t hungry_bits(uint32_t type) { return 0x02020202u << type; }
+  // For tasks that need a whole cluster, every idle scheduler counts.
+  static uint32_t hungry_bits(uint32_t queue) {
+    return queue == kClusterQueue ? 0x01010101u : 0x02020202u << queue;
+  }
 
   engine::Context& context_;
   uint32_t all_ = 0;
@@ -193,6 +202,12 @@ class Ready {
   uint32_t take(uint32_t thread, uint32_t type, bool others_first, uint32_t limit, SlotRef* out,
                 LaneStatistics& statistics);
 
+  // Called by lane `thread`: return a ready task that runs no kernel; kNoSlot if there is none.
+  SlotRef take_dummy(uint32_t thread) {
+    TaskList& dummies = lanes_[thread].dummies;
+    return dummies.size() > 0 ? dummies.pop(rings_) : kNoSlot;
+  }
+
   // Called by lane `thread`: move tasks from its inbox to the queues of their clusters.
   void receive(uint32_t thread) {
     if (lanes_[thread].inbox.load(std::memory_order_relaxed) != kNoSlot) receive_all(thread);
@@ -229,13 +244,15 @@ class Ready {
   };
 
   struct alignas(64) Lane {
-    TaskList local[PTO_CORE_TYPES];
+    TaskList local[kQueues];
+    TaskList dummies;  // tasks without a kernel, which the lane completes in the same step
     uint32_t pinned[PTO_CORE_TYPES];
     uint32_t own_shard;
     uint32_t other_shard;  // where to start when the shared queues are tried first
     alignas(64) std::atomic<SlotRef> inbox;  // a stack of tasks from other lanes
   };
 
+  bool is_predicate_true(SlotRef head) const;
   void add_one(uint32_t thread, SlotRef task, SlotRef producer);
   void trace_ready(uint32_t thread, SlotRef task, SlotRef producer);
   void pin(uint32_t thread, SlotRef task, uint32_t cluster, uint32_t type);
@@ -255,7 +272,7 @@ class Ready {
   uint8_t lane_of_cluster_[PTO_MAX_BLOCKS] = {};
   Lane lanes_[PTO_MAX_AICPU_THREADS] = {};
   TaskList pinned_[PTO_CORE_TYPES][PTO_MAX_BLOCKS];
-  Shard shard_[PTO_CORE_TYPES][kMostShards] = {};
+  Shard shard_[kQueues][kMostShards] = {};
 };
 
 }  // namespace pto::ring_buffer

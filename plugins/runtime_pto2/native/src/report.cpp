@@ -21,13 +21,14 @@ struct ResourceNames {
   const char* environment;
 };
 
-constexpr ResourceNames kResourceNames[kResources] = {
+constexpr ResourceNames kResourceNames[kWaits] = {
     {"", "", "", "", ""},
     {"task window", "slots", "slot", "pto2.task_window", "PTO2_RING_TASK_WINDOW"},
     {"heap", "bytes", "byte", "pto2.heap", "PTO2_RING_HEAP"},
     {"dependency pool", "entries", "entry", "pto2.dep_pool", "PTO2_RING_DEP_POOL"},
     {"tensor map pool", "entries", "entry", "pto2.tensor_map_pool", "PTO_PTO2_TENSOR_MAP_POOL"},
     {"block_dim", "blocks", "block", "block_dim", "PTO_BLOCK_DIM"},
+    {"", "tasks", "task", "", ""},
 };
 
 const ResourceNames& names_of(Resource resource) {
@@ -131,6 +132,7 @@ uint64_t size_of(const Sizes& sizes, Resource resource, uint32_t ring) {
     case Resource::kCluster:
       return sizes.blocks;
     case Resource::kNone:
+    case Resource::kTasks:
       break;
   }
   return 0;
@@ -151,7 +153,7 @@ void add_ring(Text& text, uint32_t ring) {
 }
 
 bool is_per_ring(Resource resource) {
-  return resource != Resource::kTensorMap && resource != Resource::kCluster;
+  return resource < Resource::kTensorMap;
 }
 
 const char* unit_of(Resource resource, uint64_t count) {
@@ -159,9 +161,13 @@ const char* unit_of(Resource resource, uint64_t count) {
 }
 
 void add_resource(Text& text, Resource resource, uint32_t ring) {
-  constexpr const char* kNames[kResources] = {
-      "nothing",   "the task ring", "the heap ring", "the dependency pool", "the tensor map's pool",
-      "the device"};
+  constexpr const char* kNames[kWaits] = {"nothing",
+                                          "the task ring",
+                                          "the heap ring",
+                                          "the dependency pool",
+                                          "the tensor map's pool",
+                                          "the device",
+                                          "the run"};
   text.add(kNames[static_cast<uint32_t>(resource)]);
   if (!is_per_ring(resource)) return;
   text.add(" of ");
@@ -175,12 +181,13 @@ void write(Text& text, const Setting& setting) {
 }
 
 void add_blocked(Text& text, const Proof& proof, uint64_t waited_ns) {
-  constexpr const char* kNames[kResources] = {"",
-                                              "[TaskRing] BLOCKED (Flow Control): ",
-                                              "[HeapRing] BLOCKED: ",
-                                              "[DependencyPool] BLOCKED: ",
-                                              "[TensorMap] BLOCKED: ",
-                                              "[Cluster] BLOCKED: "};
+  constexpr const char* kNames[kWaits] = {"",
+                                          "[TaskRing] BLOCKED (Flow Control): ",
+                                          "[HeapRing] BLOCKED: ",
+                                          "[DependencyPool] BLOCKED: ",
+                                          "[TensorMap] BLOCKED: ",
+                                          "[Cluster] BLOCKED: ",
+                                          "[TensorData] BLOCKED: "};
   const Resource resource = proof.blocked.what;
   const uint64_t size = size_of(proof.sizes, resource, proof.blocked.ring);
   const uint64_t most = resource == Resource::kWindow ? size - 1 : size;
@@ -190,8 +197,10 @@ void add_blocked(Text& text, const Proof& proof, uint64_t waited_ns) {
     text.add("ring=", proof.blocked.ring, ", current=", proof.current,
              ", last_alive=", proof.last_alive, ", ");
   }
-  text.add("active=", proof.used, "/", most, " (", permille / 10, ".", permille % 10,
-           "%), requesting ", proof.blocked.needed, " ", unit_of(resource, proof.blocked.needed),
+  if (resource != Resource::kTasks) {
+    text.add("active=", proof.used, "/", most, " (", permille / 10, ".", permille % 10, "%), ");
+  }
+  text.add("requesting ", proof.blocked.needed, " ", unit_of(resource, proof.blocked.needed),
            ", waited ", waited_ns / 1000000, " ms at ");
   add_place(text, {proof.blocked.file, proof.blocked.line});
 }

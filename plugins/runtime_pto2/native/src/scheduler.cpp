@@ -144,8 +144,10 @@ void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& de
   state.held.store(0, std::memory_order_relaxed);
   state.released.store(0, std::memory_order_relaxed);
   state.phase.store(target(Event::kWire), std::memory_order_relaxed);
-  state.traits = descriptor.core_type | static_cast<uint32_t>(descriptor.cluster + 1)
-                                            << kClusterShift;
+  state.traits = static_cast<uint32_t>(descriptor.cluster + 1) << kClusterShift |
+                 (descriptor.core_type == kNoCore ? uint32_t{kIsDummy} : descriptor.core_type) |
+                 (descriptor.lanes != 0 ? uint32_t{kIsMixed} : 0) |
+                 (descriptor.has_predicate != 0 ? uint32_t{kHasPredicate} : 0);
   if (descriptor.block_dim > 0) {
     state.traits |= kIsBlock;
     state.blocks_left.store(descriptor.block_dim, std::memory_order_relaxed);
@@ -230,6 +232,8 @@ uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
   RingTaskState& state = rings_.state(task);
   const int32_t cluster = descriptor.cluster;
   const bool is_block = (state.traits & kIsBlock) != 0;
+  const bool is_on_lanes = (state.traits & (kIsMixed | kIsDummy)) == kIsMixed;
+  if (is_on_lanes && !take_last(state.waits, true)) return 0;  // all lanes belong to this thread
   move<Event::kFinish>(state.phase);
   pto_trace(context_.platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_COMPLETE,
             static_cast<uint64_t>(descriptor.id), core);
@@ -358,6 +362,7 @@ void Dispatcher::free_core(Lane& lane, uint32_t core) {
 
 bool Dispatcher::fill_cores(Lane& lane) {
   const int64_t before = lane.dispatched.load(std::memory_order_relaxed);
+  fill_clusters(lane);
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
     const uint32_t free_count = lane.free_count[type];
     if (free_count == 0) continue;
@@ -369,13 +374,16 @@ bool Dispatcher::fill_cores(Lane& lane) {
   }
   if (lane.batched > 0) dispatch(lane);
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
-    if (lane.free_count[type] == 0) ready_.leave(lane.thread, type, lane.statistics);
+    if (usable_count(lane, type) == 0) ready_.leave(lane.thread, type, lane.statistics);
+  }
+  if (ready_.has_local(lane.thread, kClusterQueue)) {
+    ready_.leave(lane.thread, kClusterQueue, lane.statistics);
   }
   return lane.dispatched.load(std::memory_order_relaxed) != before;
 }
 
 void Dispatcher::fill_unpinned(Lane& lane, uint32_t type, bool others_first) {
-  const uint32_t limit = lane.free_count[type];
+  const uint32_t limit = usable_count(lane, type);
   if (limit == 0) return;
   SlotRef tasks[PTO_MAX_CORES];
   const uint32_t count =
@@ -383,7 +391,7 @@ void Dispatcher::fill_unpinned(Lane& lane, uint32_t type, bool others_first) {
   for (uint32_t i = 0; i < count; ++i) __builtin_prefetch(&rings_.descriptor(tasks[i]));
   for (uint32_t i = 0; i < count; ++i) prefetch_payload(tasks[i]);
   for (uint32_t i = 0; i < count; ++i) {
-    put_on_core(lane, type, first_of(lane.free_cores[type]), tasks[i]);
+    put_on_core(lane, first_of(usable_cores(lane, type)), tasks[i]);
   }
 }
 
@@ -404,34 +412,126 @@ void Dispatcher::fill_pinned(Lane& lane, uint32_t type) {
     for (uint32_t core = first; core < end; ++core) {
       if (!contains(lane.free_cores[type], core)) continue;
       if ((ready_.pinned(lane.thread, type) >> cluster & 1) == 0) break;
-      put_on_core(lane, type, core, ready_.take_pinned(lane.thread, type, cluster));
+      put_on_core(lane, core, ready_.take_pinned(lane.thread, type, cluster));
       ++lane.statistics.pinned;
     }
   }
 }
 
-void Dispatcher::put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task) {
+void Dispatcher::put_on_core(Lane& lane, uint32_t core, SlotRef task) {
   const TaskDescriptor& descriptor = rings_.descriptor(task);
-  const uint32_t length = descriptor.payload_length;
-  const pto_payload* payload = descriptor.payload;
-  if (descriptor.block_dim > 0) {
-    if (lane.used + length > kScratchBytes) dispatch(lane);
-    payload = block_payload(lane, descriptor);
-  }
   move<Event::kDispatch>(rings_.state(task).phase);
+  take_core(lane, core, task,
+            descriptor.block_dim > 0 ? copy_payload(lane, descriptor) : descriptor.payload);
+}
+
+void Dispatcher::take_core(Lane& lane, uint32_t core, SlotRef task, const pto_payload* payload) {
+  const uint32_t type = context_.platform->topology->core_type[core];
   lane.free_cores[type].words[core / 64] &= ~(uint64_t{1} << (core % 64));
   --lane.free_count[type];
   lane.running[core] = task;
-  lane.batch[lane.batched++] = {core, length, payload};
+  lane.batch[lane.batched++] = {core, rings_.descriptor(task).payload_length, payload};
 }
 
-const pto_payload* Dispatcher::block_payload(Lane& lane, const TaskDescriptor& descriptor) {
+uint32_t Dispatcher::core_of(uint32_t cluster, uint32_t lane) const {
+  return lane == 0 ? cluster : context_.platform->topology->blocks + 2 * cluster + lane - 1;
+}
+
+bool Dispatcher::is_free(const Lane& lane, uint32_t cluster, uint32_t lanes) const {
+  for (uint32_t one = 0; one < PTO_LANES; ++one) {
+    const uint32_t type = one == 0 ? PTO_CORE_AIC : PTO_CORE_AIV;
+    if ((lanes >> one & 1) != 0 && !contains(lane.free_cores[type], core_of(cluster, one))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+uint32_t Dispatcher::free_clusters(const Lane& lane) const {
+  uint32_t count = 0;
+  for (uint32_t cluster = 0; cluster < context_.platform->topology->blocks; ++cluster) {
+    count += is_free(lane, cluster, PTO_LANE_AIC | PTO_LANE_AIV0 | PTO_LANE_AIV1);
+  }
+  return count;
+}
+
+// Put tasks that need several cores of a cluster on free clusters. If further ones wait, reserve a
+// cluster: its cores take no other tasks, so that they become free at the same time.
+void Dispatcher::fill_clusters(Lane& lane) {
+  const auto has_task = [&] {
+    return ready_.has_local(lane.thread, kClusterQueue) || ready_.has_shared(kClusterQueue);
+  };
+  if (!has_task()) {
+    lane.reserved_cluster = -1;
+    return;
+  }
+  SlotRef tasks[PTO_MAX_BLOCKS];
+  const bool others_first = (lane.fills[kClusterQueue] + 1) % Ready::kFairTurn == 0;
+  const uint32_t count = ready_.take(lane.thread, kClusterQueue, others_first, free_clusters(lane),
+                                     tasks, lane.statistics);
+  if (count > 0) ++lane.fills[kClusterQueue];
+  for (uint32_t i = 0, cluster = 0; i < count; ++i) {
+    while (!is_free(lane, cluster, PTO_LANE_AIC | PTO_LANE_AIV0 | PTO_LANE_AIV1)) ++cluster;
+    put_on_cluster(lane, cluster, tasks[i]);
+  }
+  if (!has_task()) {
+    lane.reserved_cluster = -1;
+  } else if (lane.reserved_cluster < 0) {
+    // AIC i belongs to cluster i; a lane may have no cores
+    const pto_core_mask& own = context_.platform->topology->thread_cores[lane.thread];
+    if (own.words[0] != 0) lane.reserved_cluster = static_cast<int32_t>(first_of(own));
+  }
+}
+
+void Dispatcher::put_on_cluster(Lane& lane, uint32_t cluster, SlotRef task) {
+  const TaskDescriptor& descriptor = rings_.descriptor(task);
+  RingTaskState& state = rings_.state(task);
+  const auto lanes = static_cast<uint32_t>(__builtin_popcount(descriptor.lanes));
+  state.waits.store(lanes, std::memory_order_relaxed);
+  lane.further_lanes += lanes - 1;
+  move<Event::kDispatch>(state.phase);
+  for (uint32_t one = 0; one < PTO_LANES; ++one) {
+    if ((descriptor.lanes >> one & 1) == 0) continue;
+    auto* payload = reinterpret_cast<ChipPayload*>(copy_payload(lane, descriptor));
+    payload->header.kernel = payload->lanes[one].kernel;
+    payload->header.func_id = payload->lanes[one].func_id;
+    payload->global.sub_block_id = payload->lanes[one].sub_block_id;
+    take_core(lane, core_of(cluster, one), task, &payload->header);
+  }
+}
+
+uint32_t Dispatcher::usable_count(const Lane& lane, uint32_t type) const {
+  if (lane.reserved_cluster < 0) return lane.free_count[type];
+  const pto_core_mask cores = usable_cores(lane, type);
+  return static_cast<uint32_t>(__builtin_popcountll(cores.words[0]) +
+                               __builtin_popcountll(cores.words[1]));
+}
+
+// Return the free cores that single tasks may use.
+pto_core_mask Dispatcher::usable_cores(const Lane& lane, uint32_t type) const {
+  pto_core_mask cores = lane.free_cores[type];
+  if (lane.reserved_cluster < 0) return cores;
+  for (uint32_t one = 0; one < PTO_LANES; ++one) {
+    const uint32_t core = core_of(static_cast<uint32_t>(lane.reserved_cluster), one);
+    cores.words[core / 64] &= ~(uint64_t{1} << (core % 64));
+  }
+  return cores;
+}
+
+// Return a copy of the payload in the lane's scratch memory, with the number of the block.
+pto_payload* Dispatcher::copy_payload(Lane& lane, const TaskDescriptor& descriptor) {
   const uint32_t length = descriptor.payload_length;
+  if (lane.used + length > kScratchBytes) dispatch(lane);
   auto* payload = reinterpret_cast<pto_payload*>(lane.scratch + lane.used);
   lane.used += (length + kLine - 1) & ~(kLine - 1);
   std::memcpy(payload, descriptor.payload, length);
+  if (descriptor.block_dim == 0) return payload;
   payload->task = static_cast<uint64_t>(descriptor.id);
-  pto_payload_args(payload)[descriptor.block_id_arg] = descriptor.block_id;
+  uint64_t block_id;  // its upper half may be the number of blocks
+  char* at = reinterpret_cast<char*>(payload) + descriptor.block_id_at;
+  std::memcpy(&block_id, at, sizeof block_id);
+  block_id += descriptor.block_id;
+  std::memcpy(at, &block_id, sizeof block_id);
   return payload;
 }
 
@@ -440,7 +540,7 @@ void Dispatcher::dispatch(Lane& lane) {
   lane.in_flight += count;
   lane.statistics.dispatches += count;
   ++lane.statistics.batches;
-  lane.dispatched.store(static_cast<int64_t>(lane.statistics.dispatches),
+  lane.dispatched.store(static_cast<int64_t>(lane.statistics.dispatches - lane.further_lanes),
                         std::memory_order_relaxed);
   context_.platform->dispatch(context_.platform->self, lane.thread, lane.batch, count);
   lane.batched = lane.used = 0;
@@ -482,6 +582,9 @@ void Scheduler::begin_lane(uint32_t thread) {
   lane.dispatched.store(0, std::memory_order_relaxed);
   lane.completed.store(0, std::memory_order_relaxed);
   lane.statistics = {};
+  lane.reserved_cluster = -1;
+  lane.further_lanes = 0;
+  lane.fills[kClusterQueue] = 0;
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
     lane.fills[type] = 0;
     lane.free_count[type] = 0;
@@ -519,6 +622,7 @@ int32_t Scheduler::step(uint32_t thread) {
   rings |= wired.rings;
   phases.end(PTO_TRACE_WIRE, wired.wired);
   ready_.receive(thread);
+  rings |= complete_dummies(lane);
   const uint32_t in_flight = lane.in_flight;
   const bool has_dispatched = dispatcher_.fill_cores(lane);
   phases.end(PTO_TRACE_FILL, lane.in_flight - in_flight);
@@ -550,12 +654,27 @@ uint32_t Scheduler::collect(Lane& lane) {
     for (uint64_t done = result.done.words[word]; done != 0; done &= done - 1) {
       const uint32_t core = word * 64 + static_cast<uint32_t>(__builtin_ctzll(done));
       dispatcher_.free_core(lane, core);
-      rings |= completion_.complete(lane.thread, lane.running[core], core);
+      const uint32_t found = completion_.complete(lane.thread, lane.running[core], core);
       --lane.in_flight;
-      ++completed;
+      completed += found != 0;  // 0: other lanes of the task still run
+      rings |= found;
     }
   }
   lane.completed.store(completed, std::memory_order_relaxed);
+  return rings;
+}
+
+// Complete the tasks of the lane that run no kernel. Each may make further ones ready. Return, as
+// bits, the rings in which a task may be able to retire now.
+uint32_t Scheduler::complete_dummies(Lane& lane) {
+  uint32_t rings = 0;
+  for (SlotRef task; (task = ready_.take_dummy(lane.thread)) != kNoSlot;) {
+    move<Event::kDispatch>(rings_.state(task).phase);
+    ++lane.statistics.dispatches;
+    rings |= completion_.complete(lane.thread, task, PTO_MAX_CORES);
+    lane.completed.store(lane.completed.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
+  }
   return rings;
 }
 
@@ -618,7 +737,7 @@ int32_t Scheduler::rest(Lane& lane, bool has_progress) {
   if (has_progress) return PTO_STEP_PROGRESS;
   uint32_t free_types = 0;
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
-    if (lane.free_count[type] > 0) free_types |= 1u << type;
+    if (dispatcher_.usable_count(lane, type) > 0) free_types |= 1u << type;
   }
   resting_.enter(lane.thread, free_types);
 #ifdef PTO_PLANT_LOST_WAKEUP
@@ -635,12 +754,15 @@ bool Scheduler::finds_work(const Lane& lane) const {
   if (wiring_.has_news(true) && !wiring_.is_at_work()) return true;
   if (ready_.has_mail(lane.thread)) return true;
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
-    if (lane.free_count[type] > 0 ? ready_.has_shared(type) || ready_.has_local(lane.thread, type)
-                                  : threads_ > 1 && ready_.has_local(lane.thread, type)) {
+    if (dispatcher_.usable_count(lane, type) > 0
+            ? ready_.has_shared(type) || ready_.has_local(lane.thread, type)
+            : threads_ > 1 && ready_.has_local(lane.thread, type)) {
       return true;
     }
   }
-  return false;
+  const bool has_local = ready_.has_local(lane.thread, kClusterQueue);
+  if (has_local && threads_ > 1) return true;
+  return (has_local || ready_.has_shared(kClusterQueue)) && dispatcher_.free_clusters(lane) > 0;
 }
 
 // Return whether the run is complete. Each lane adds its own completions before this check, so the

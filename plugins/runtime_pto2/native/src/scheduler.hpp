@@ -113,10 +113,14 @@ class Completion {
 struct alignas(64) Lane {
   uint32_t thread;
   uint32_t in_flight;
-  bool is_eager;                   // whether the lane was about to become idle after its last step
-  uint32_t fills[PTO_CORE_TYPES];  // number of times that the lane found tasks for free cores
+  bool is_eager;            // whether the lane was about to become idle after its last step
+  uint32_t fills[kQueues];  // number of times that the lane found tasks for free cores
   uint32_t free_count[PTO_CORE_TYPES];
   pto_core_mask free_cores[PTO_CORE_TYPES];
+  // The cluster whose cores take no single tasks, because a task waits for a whole cluster; -1:
+  // none.
+  int32_t reserved_cluster;
+  uint64_t further_lanes;  // number of dispatches for the second and third lanes of tasks
   // the number of the lane's completed tasks that are already included in completed_
   int64_t counted;
   char* scratch;     // memory for payloads of blocks, in use until dispatch() has copied them
@@ -156,13 +160,23 @@ class Dispatcher {
   void free_core(Lane& lane, uint32_t core);
   // Take ready tasks and dispatch them in one batch. Return whether there was a task.
   bool fill_cores(Lane& lane);
+  // Return the number of free cores that single tasks may use.
+  uint32_t usable_count(const Lane& lane, uint32_t type) const;
+  // Return the number of clusters of which all cores are free.
+  uint32_t free_clusters(const Lane& lane) const;
 
  private:
+  void fill_clusters(Lane& lane);
+  bool is_free(const Lane& lane, uint32_t cluster, uint32_t lanes) const;
+  uint32_t core_of(uint32_t cluster, uint32_t lane) const;
+  void put_on_cluster(Lane& lane, uint32_t cluster, SlotRef task);
+  pto_core_mask usable_cores(const Lane& lane, uint32_t type) const;
+  void take_core(Lane& lane, uint32_t core, SlotRef task, const pto_payload* payload);
   void fill_unpinned(Lane& lane, uint32_t type, bool others_first);
   void fill_pinned(Lane& lane, uint32_t type);
   void prefetch_payload(SlotRef task) const;
-  void put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task);
-  const pto_payload* block_payload(Lane& lane, const TaskDescriptor& descriptor);
+  void put_on_core(Lane& lane, uint32_t core, SlotRef task);
+  pto_payload* copy_payload(Lane& lane, const TaskDescriptor& descriptor);
   void dispatch(Lane& lane);
 
   Context& context_;
@@ -229,6 +243,7 @@ class Scheduler {
  private:
   void begin_lane(uint32_t thread);
   uint32_t collect(Lane& lane);
+  uint32_t complete_dummies(Lane& lane);
   static void name_fault(pto_error& error);
   bool latch_fault(const pto_core_mask& faulted, const Lane& lane);
   void signal_orchestrator(Lane& lane);

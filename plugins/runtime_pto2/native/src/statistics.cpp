@@ -5,8 +5,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-constexpr const char* kCounterNames[kResources] = {"",     "tasks",      "heap",
-                                                   "pool", "tensor_map", "clusters"};
+constexpr const char* kCounterNames[kWaits] = {"",           "tasks",    "heap",       "pool",
+                                               "tensor_map", "clusters", "tensor_data"};
 
 // Writes counters into an array, and counts also the counters that do not fit. The name of a
 // counter is joined from several parts.
@@ -97,7 +97,7 @@ void write_ring(Writer& writer, uint32_t ring, const RunStatistics::Ring& run, c
 }
 
 void write_blocked(Writer& writer, const RunStatistics& run) {
-  for (uint32_t resource = 1; resource < kResources; ++resource) {
+  for (uint32_t resource = 1; resource < kWaits; ++resource) {
     writer.sum(run.blocked[resource].count, "blocked_on_", kCounterNames[resource]);
     writer.sum(run.blocked[resource].ns, "blocked_on_", kCounterNames[resource], "_ns");
   }

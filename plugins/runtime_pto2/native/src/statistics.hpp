@@ -33,7 +33,7 @@ struct RunStatistics {
   };
 
   Ring ring[kRings];
-  Blocked blocked[kResources];
+  Blocked blocked[kWaits];
   Edges edges;
   uint64_t tasks;
   uint64_t dispatched_blocks;

@@ -89,9 +89,10 @@ bool SubmitChecks::check(Draft& draft) {
   draft.id = TaskId{draft.ring, run_.rings.ring[draft.ring].next}.value();
   if (task.block_dim != 0) {
     draft.count = task.block_dim;
-    draft.scalars = 2;
+    draft.scalars = task.api == PTO_API_2026_03 ? 2 : 0;
   }
   if (!check_kernel(draft)) return false;
+  if (task.num_dependencies != 0 && !check_dependencies(draft)) return false;
   if (task.clusters != nullptr && !check_clusters(draft)) return false;
   return check_parameters(draft);
 }
@@ -100,11 +101,38 @@ bool SubmitChecks::check_kernel(Draft& draft) {
   const pto_tensor_task& task = draft.task;
   const int32_t registered = kernels_.core_type(task.func_id);
   const int32_t core_type = task.core_type >= 0 ? task.core_type : registered;
+  if (task.is_dummy != 0) {
+    draft.kernel = 0;
+    draft.core_type = kNoCore;
+    return true;
+  }
+  if (task.lanes != 0) return check_lanes(draft);
   draft.kernel = task.kernel != 0 ? task.kernel : kernels_.address(task.func_id);
   draft.core_type = static_cast<uint32_t>(core_type);
   const bool is_type = core_type == PTO_CORE_AIC || core_type == PTO_CORE_AIV;
   if (draft.kernel != 0 && is_type && (registered < 0 || registered == core_type)) return true;
   return reject_kernel(draft);
+}
+
+bool SubmitChecks::check_lanes(Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  draft.kernel = 0;
+  draft.core_type = (task.lanes & PTO_LANE_AIC) != 0 ? PTO_CORE_AIC : PTO_CORE_AIV;
+  for (uint32_t lane = 0; lane < PTO_LANES; ++lane) {
+    draft.lane_kernels[lane] = 0;
+    if ((task.lanes >> lane & 1) == 0) continue;
+    const int32_t func_id = task.lane_func_ids[lane];
+    draft.lane_kernels[lane] = kernels_.address(func_id);
+    const int32_t needed = lane == 0 ? PTO_CORE_AIC : PTO_CORE_AIV;
+    if (draft.lane_kernels[lane] != 0 && kernels_.core_type(func_id) == needed) continue;
+    ErrorFacts facts{PTO_ERROR_USAGE};
+    facts.value = static_cast<uint64_t>(static_cast<int64_t>(func_id));
+    return reject(run_.context, draft, facts, RingTaskName{draft.id}, " requests function ",
+                  func_id, lane == 0 ? " for an AIC core" : " for an AIV core",
+                  draft.lane_kernels[lane] == 0 ? ", but no kernel is registered for it"
+                                                : ", but it is registered for the other core type");
+  }
+  return true;
 }
 
 bool SubmitChecks::reject_kernel(const Draft& draft) {
@@ -157,6 +185,18 @@ bool SubmitChecks::check_clusters(const Draft& draft) {
   return true;
 }
 
+bool SubmitChecks::check_dependencies(const Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  for (uint64_t index = 0; index < task.num_dependencies; ++index) {
+    const int64_t id = task.dependencies[index].task;
+    if (id >= 0 && TaskId::of(id).number < run_.rings.ring[TaskId::of(id).ring].next) continue;
+    return reject(run_.context, draft, {PTO_ERROR_USAGE, draft.id, id}, RingTaskName{draft.id},
+                  " (function ", task.func_id, ") has dependency ", index,
+                  ", which names no task; use an id that a submit returned");
+  }
+  return true;
+}
+
 bool SubmitChecks::check_parameters(Draft& draft) {
   const pto_param* const params = draft.task.params;
   const uint32_t count = draft.task.num_params;
@@ -205,13 +245,13 @@ bool SubmitChecks::check_tensor(Draft& draft, uint32_t index) {
   }
   const pto_tensor_data& tensor = *param.value.tensor;
   if (!is_view(tensor)) return reject_view(draft, index);
-  const bool is_ordering = param.tag != PTO_TAG_NO_DEP;
+  const bool has_access = draft.has_access(param.tag);
   Access& access = draft.accesses[draft.ordering];
-  draft.ordering += is_ordering;
-  draft.entries += is_ordering && (run_.is_full || param.tag != PTO_TAG_INPUT);
+  draft.ordering += has_access;
+  draft.entries += param.tag != PTO_TAG_NO_DEP && (run_.is_full || param.tag != PTO_TAG_INPUT);
   if (tensor.buffer.addr == 0) return check_new_output(draft, index);
   if (run_.context.platform->checking && !check_address(draft, index)) return false;
-  if (!is_ordering) return true;
+  if (!has_access) return true;
   return locate(draft, index, &access);
 }
 
@@ -419,7 +459,11 @@ int64_t RingSubmitter::submit(pto_tensor_task& task) {
   if (run_.has_failed()) return -1;
   Draft draft(task, accesses_);
   if (!checks_.check(draft) || !take_slots(draft)) return -1;
-  find_edges(draft);
+  if (task.api == PTO_API_2026_03) {
+    find_edges(draft);
+  } else {
+    find_chip_edges(draft);
+  }
   if (!place_outputs(draft) || !reserve_entries(draft)) return -1;
   if (!current_.take([&](auto& rings) { return rings.write(draft); })) return -1;
   write_records(draft);
@@ -471,6 +515,40 @@ void RingSubmitter::find_edges(Draft& draft) {
   }
 }
 
+// Find the edges of a task of 2026-08: to the owner of each buffer, by look-up, and those that the
+// program states. A task that is_manual has only the last.
+void RingSubmitter::find_chip_edges(Draft& draft) {
+  EdgeList& edges = current_.edges();
+  edges.clear();
+  RunStatistics::Edges& counters = run_.statistics.edges;
+  const pto_tensor_task& task = draft.task;
+  const Access* access = draft.accesses;
+  for (uint32_t index = 0; index < task.num_params && task.is_manual == 0; ++index) {
+    const pto_param& param = task.params[index];
+    if (!draft.has_access(param.tag)) continue;
+    const Access& here = *access++;
+    if (draft.is_fresh(index)) continue;
+    if (here.owner != kNoTask) {
+      counters.owner += edges.add(run_.rings.slot_of_task(here.owner), kOrders | kHolds) != 0;
+    }
+    if (param.is_manual != 0 || param.tag == PTO_TAG_NO_DEP) continue;
+    if (param.tag != PTO_TAG_OUTPUT_EXISTING) {
+      find_writers(here, kOrders, counters.raw);
+    } else if (run_.is_full) {
+      find_writers(here, kOrders, counters.waw);
+    }
+    if (run_.is_full && param.tag != PTO_TAG_INPUT) find_readers(here);
+  }
+  for (uint64_t index = 0; index < task.num_dependencies; ++index) {
+    const pto_dependency& stated = task.dependencies[index];
+    const TaskId producer = TaskId::of(stated.task);
+    if (producer.number < run_.space.ring(producer.ring).alive) continue;
+    const uint32_t kind = ((stated.kinds & PTO_DEPENDENCY_WAIT) != 0 ? uint32_t{kOrders} : 0) |
+                          ((stated.kinds & PTO_DEPENDENCY_RETAIN) != 0 ? uint32_t{kHolds} : 0);
+    counters.explicit_ += (edges.add(run_.rings.slot_of_task(stated.task), kind) & kOrders) != 0;
+  }
+}
+
 void RingSubmitter::find_writers(const Access& access, uint32_t kind, uint64_t& counter) {
   EdgeList& edges = current_.edges();
   const Rings& rings = run_.rings;
@@ -508,7 +586,7 @@ bool RingSubmitter::address_outputs(Draft& draft) {
   Access* access = draft.accesses;
   for (uint32_t index = 0; index < count; ++index) {
     const pto_param& param = params[index];
-    if (param.tag >= PTO_TAG_NO_DEP) continue;
+    if (!draft.has_access(param.tag)) continue;
     Access& here = *access++;
     if (!draft.is_fresh(index)) continue;
     pto_tensor_data& tensor = *param.value.tensor;
@@ -542,11 +620,11 @@ void RingSubmitter::write_records(const Draft& draft) {
   record.heap_begin = draft.heap_begin;
   record.heap_end = draft.heap_end;
   record.file = task.file;
-  record.payload = draft.payload;
+  record.payload = draft.payload.memory;
   record.line = task.line;
   record.func_id = task.func_id;
   record.first_entry = 0;
-  record.payload_class = draft.payload_class;
+  record.payload_class = draft.payload.size_class;
   record.edges_end = 0;
   record.scope_depth = run_.scopes.depth();
   ring.record(draft.number) = record;
@@ -562,15 +640,17 @@ void RingSubmitter::write_records(const Draft& draft) {
 // Insert the accesses of the task into the tensor map. This step is the last one, so that the data
 // loaded by the look-ups is still in the cache.
 void RingSubmitter::insert_accesses(const Draft& draft) {
-  if (draft.entries == 0) return;
+  if (draft.entries == 0 || draft.task.is_manual != 0) return;
   TensorMap& map = run_.space.map();
   const pto_param* const params = draft.task.params;
   const uint32_t count = draft.task.num_params;
   const Access* access = draft.accesses;
+  const bool has_flags = draft.task.api != PTO_API_2026_03;
   for (uint32_t index = 0; index < count; ++index) {
     const uint32_t tag = params[index].tag;
-    if (tag >= PTO_TAG_NO_DEP) continue;
+    if (!draft.has_access(tag)) continue;
     const Access& here = *access++;
+    if (has_flags && (tag == PTO_TAG_NO_DEP || params[index].is_manual != 0)) continue;
     if (tag == PTO_TAG_INPUT) {
       if (run_.is_full) map.insert_reader(here, draft.id);
     } else {
@@ -587,7 +667,7 @@ bool RingSubmitter::log_submit(const Draft& draft) {
     const uint32_t tag = task.params[index].tag;
     if (tag == PTO_TAG_SCALAR) continue;
     pto_tensor_data tensor = *task.params[index].value.tensor;
-    tensor.owner = tag == PTO_TAG_NO_DEP ? owner_of(tensor) : (access++)->owner;
+    tensor.owner = draft.has_access(tag) ? (access++)->owner : owner_of(tensor);
     tensor.tag = static_cast<uint8_t>(tag);
     tensor.reserved[0] = static_cast<uint8_t>(index);
     if (!log.add_access(tensor)) return false;
@@ -598,7 +678,7 @@ bool RingSubmitter::log_submit(const Draft& draft) {
                             task.func_id,
                             draft.heap_address,
                             0,
-                            static_cast<int32_t>(draft.core_type),
+                            draft.core_type == kNoCore ? -1 : static_cast<int32_t>(draft.core_type),
                             task.block_dim,
                             0};
   if (!log.add_task(row)) return false;

@@ -29,7 +29,9 @@ class SubmitChecks {
 
  private:
   bool check_kernel(Draft& draft);
+  bool check_lanes(Draft& draft);
   bool check_clusters(const Draft& draft);
+  bool check_dependencies(const Draft& draft);
   bool check_parameters(Draft& draft);
   bool check_signature(const Draft& draft, const pto_signature& signature);
   bool check_tensor(Draft& draft, uint32_t index);
@@ -115,6 +117,7 @@ class RingSubmitter {
  private:
   bool take_slots(Draft& draft);
   void find_edges(Draft& draft);
+  void find_chip_edges(Draft& draft);
   void find_writers(const Access& access, uint32_t kind, uint64_t& counter);
   void find_readers(const Access& access);
   bool place_outputs(Draft& draft);

@@ -29,10 +29,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "pto/abi/payload.h"
 #include "pto/abi/runtime.h"
+#include "pto/abi/tensor.h"
 #include "pto/engine/task_name.hpp"
 #include "pto/engine/text.hpp"
 
@@ -95,6 +97,28 @@ struct Edge {
 };
 static_assert(sizeof(Edge) == 16, "a cache line must contain four edges");
 
+// The core type of a task that runs no kernel.
+constexpr uint8_t kNoCore = PTO_CORE_TYPES;
+
+// The payload of a task of 2026-08. Its tensors follow. If it is aligned to 64 bytes, so are they.
+struct ChipPayload {
+  struct Lane {
+    uint64_t kernel;
+    int32_t func_id;
+    int32_t sub_block_id;
+  };
+
+  pto_payload header;
+  uint64_t args[PTO_CONTEXT_ARGS + 2];
+  pto_local_context local;
+  pto_global_context global;
+  Lane lanes[PTO_LANES];
+  pto_predicate predicate;
+  uint64_t reserved;
+};
+static_assert(offsetof(ChipPayload, args) == sizeof(pto_payload), "pto_payload_args");
+static_assert(sizeof(ChipPayload) % 64 == 0, "ChipTensor is aligned to 64 bytes");
+
 struct alignas(64) TaskDescriptor {
   // constant except the argument block_id; the blocks of a submit share the payload
   pto_payload* payload;
@@ -107,9 +131,11 @@ struct alignas(64) TaskDescriptor {
   uint32_t block_id;
   SlotRef head;             // for a block task: the slot of its block 0, which has all edges
   uint16_t payload_length;  // bytes
-  uint8_t core_type;        // PTO_CORE_*
-  uint8_t block_id_arg;     // index of the argument that receives the block_id
-  uint8_t reserved[8];
+  uint16_t block_id_at;     // offset in the payload of the number to which block_id is added
+  uint8_t core_type;        // PTO_CORE_*, or kNoCore
+  uint8_t lanes;            // PTO_LANE_*; 0: the task runs on one core
+  uint8_t has_predicate;
+  uint8_t reserved[5];
 };
 static_assert(sizeof(TaskDescriptor) == 64, "a descriptor must fill one cache line");
 
@@ -127,14 +153,18 @@ enum Phase : uint32_t {
 
 // Bits of TaskState::traits. They determine the queue in which a ready task waits.
 enum Trait : uint32_t {
-  kCoreType = 1,     // PTO_CORE_*
-  kIsBlock = 2,      // block of a block task, counted in blocks_left of the first block
+  kCoreType = 1,  // PTO_CORE_*
+  kIsBlock = 2,   // block of a block task, counted in blocks_left of the first block
+  kIsDummy = 4,   // runs no kernel, from the start or because its predicate is false
+  kIsMixed = 8,   // runs on several cores of a cluster, which are counted in waits
+  kHasPredicate = 16,
   kClusterShift = 8  // the bits from this one on contain the cluster + 1; 0 without a cluster
 };
 
 struct alignas(32) RingTaskState {
   std::atomic<EdgeRef> fanout;  // list of edges, or kClosed
-  std::atomic<uint32_t> waits;  // number of producers that have not completed
+  // number of producers that have not completed; on a core: of lanes that have not completed
+  std::atomic<uint32_t> waits;
   // number of consumers that hold the task; written by the wiring thread
   std::atomic<uint32_t> held;
   std::atomic<uint32_t> released;  // number of those consumers that have completed

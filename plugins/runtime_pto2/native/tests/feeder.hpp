@@ -192,7 +192,7 @@ class Feeder {
     descriptor.head = slot_ref(task.ring, ring.slot(number));
     descriptor.payload_length = sizeof(pto_payload) + 2 * sizeof(uint64_t);
     descriptor.core_type = static_cast<uint8_t>(task.type);
-    descriptor.block_id_arg = 1;
+    descriptor.block_id_at = sizeof(pto_payload) + sizeof(uint64_t);
     ring.record(number + block).file = "feeder";
     ring.record(number + block).line = static_cast<int32_t>(task.cookie);
     if (task.cluster >= 0) clusters_.submitted(task.cluster);

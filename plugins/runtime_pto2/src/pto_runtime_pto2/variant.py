@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 from pto_core.interfaces import (
@@ -10,6 +11,7 @@ from pto_core.interfaces import (
     Health,
     Option,
     OrchestrationBuild,
+    ProgramInterface,
     abi_include_dir,
     parse,
 )
@@ -17,7 +19,6 @@ from pto_core.interfaces import (
 _PACKAGE = Path(__file__).parent
 _INCLUDE = _PACKAGE / "include"
 _NATIVE = _PACKAGE / "native"
-_HEADERS = _INCLUDE / "tensormap_and_ringbuffer"
 _RINGS = 4
 _SLAB_BYTES = 1024
 
@@ -105,25 +106,35 @@ class RingBufferVariant:
             include_dirs=(_NATIVE, _INCLUDE / "calls", abi_include_dir()),
         )
 
-    def orchestration_build(self) -> OrchestrationBuild:
-        """Return the recipe for a C++ orchestration: one library that exports only its entry."""
-        return OrchestrationBuild(
-            include_dirs=(_HEADERS, _INCLUDE / "calls", abi_include_dir()),
-            wrapper=_HEADERS / "entry_wrapper.hpp",
-            flags=(
-                *("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
-                f"-Wl,--version-script={_HEADERS / 'exports.map'}",
-            ),
-            default_entry="aicpu_orchestration_entry",
-        )
-
-    def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """Return the folder of ``tensor.h``, ``common/core_type.h`` and other kernel headers."""
-        return (_HEADERS, abi_include_dir())
+    def program_interfaces(self) -> tuple[ProgramInterface, ...]:
+        """List the interfaces of C++ programs: one for each folder of headers, the oldest first."""
+        return tuple(_read_interface(path) for path in sorted(_INCLUDE.glob("*/interface.toml")))
 
     def options(self) -> tuple[Option, ...]:
         """List the settings of this variant: the sizes of its rings and pools."""
         return (TASK_WINDOW, HEAP, DEP_POOL, READY_QUEUE_SHARDS, TENSOR_MAP_POOL)
+
+
+def _read_interface(path: Path) -> ProgramInterface:
+    """Return the interface whose headers are in the folder of ``path``."""
+    folder = path.parent
+    described = tomllib.loads(path.read_text("utf-8"))
+    orchestration = OrchestrationBuild(
+        include_dirs=(folder, _INCLUDE / "calls", abi_include_dir()),
+        wrapper=folder / "entry_wrapper.hpp",
+        standard=described["standard"],
+        flags=(
+            *("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+            f"-Wl,--version-script={_INCLUDE / 'calls' / 'exports.map'}",
+        ),
+        default_entry="aicpu_orchestration_entry",
+    )
+    return ProgramInterface(
+        name=folder.name,
+        orchestration=orchestration,
+        kernel_include_dirs=(folder, abi_include_dir()),
+        marks=tuple(described["marks"]),
+    )
 
 
 plugin = RingBufferVariant()

@@ -17,8 +17,8 @@
 
 #define PTO_RUN_IMAGE_MAGIC 0x4e525450u /* "PTRN" */
 
-/* The kernels are pto_kernel_entry without names, the arguments uint64_t, the entry is a text with
- * a final zero, and the configuration a pto_call_config. */
+/* The kernels are pto_kernel_entry without names, the arguments uint64_t and pto_tensor, the entry
+ * is a text with a final zero, and the configuration a pto_call_config. */
 typedef struct pto_run_image {
   uint32_t magic;
   uint32_t version; /* PTO_ABI_VERSION */
@@ -30,11 +30,12 @@ typedef struct pto_run_image {
   uint32_t entry_bytes; /* with the final zero; 0: the variant's default entry */
   uint64_t kernels;     /* the offsets of the parts */
   uint64_t args;
+  uint64_t arguments; /* 0: not known */
   uint64_t entry;
   uint64_t config; /* 0: none */
 } pto_run_image;
 
-PTO_ABI_ASSERT(sizeof(pto_run_image) == 72, "pto_run_image travels between processors");
+PTO_ABI_ASSERT(sizeof(pto_run_image) == 80, "pto_run_image travels between processors");
 PTO_ABI_ASSERT(offsetof(pto_run_image, library) == 16, "pto_run_image.library");
 PTO_ABI_ASSERT(offsetof(pto_run_image, kernels) == 40, "pto_run_image.kernels");
 

@@ -116,7 +116,10 @@ typedef struct pto_run {
   const uint64_t* args;         /* pointers (host or device, see capabilities) and scalars */
   const pto_host_range* ranges; /* host memory of the tensor arguments, for checking mode */
   uint32_t num_ranges;
-  uint32_t hazards;  /* PTO_HAZARDS_* */
+  uint32_t hazards; /* PTO_HAZARDS_* */
+  /* One for each argument, with its shape and data type; of a scalar only `data` is valid, and
+   * `use` is PTO_TAG_SCALAR + 1. NULL if the caller does not know them. */
+  const pto_tensor* arguments;
   uint64_t library;  /* the orchestration's library; 0 if the caller submits */
   const char* entry; /* symbol of the orchestration's entry; NULL: the variant's default */
   const pto_call_config* config;
@@ -129,7 +132,7 @@ typedef struct pto_run {
   const pto_measurement* measurement; /* NULL: accesses are not measured */
 } pto_run;
 
-PTO_ABI_ASSERT(sizeof(pto_run) == 96, "pto_run");
+PTO_ABI_ASSERT(sizeof(pto_run) == 104, "pto_run");
 
 /* One task of a build-graph submit. */
 typedef struct pto_task {

@@ -41,7 +41,8 @@ enum {
   PTO_RESOURCE_HEAP_RING = 2,
   PTO_RESOURCE_DEPENDENCY_POOL = 3,
   PTO_RESOURCE_TENSOR_MAP = 4,
-  PTO_RESOURCE_CLUSTERS = 5
+  PTO_RESOURCE_CLUSTERS = 5,
+  PTO_RESOURCE_TASKS = 6 /* never exhausted: the completion of tasks */
 };
 
 /* For PTO_ERROR_DEADLOCK: `other_task` is a PTO_RESOURCE_*, `core` its ring (-1: none), `value` the

@@ -58,17 +58,108 @@ enum {
 #define PTO_MAX_TASK_TENSORS 32
 #define PTO_MAX_TASK_SCALARS 32
 
+/* The interface for which a program is written. It decides which edges a task has, and in which
+ * form a kernel reads a tensor: pto_tensor_data in 2026-03, pto_chip_tensor in 2026-08. */
+enum { PTO_API_2026_03 = 0, PTO_API_2026_08 = 1 };
+
+/* The published ChipTensor: a view with a stride for each dimension, in elements. */
+typedef struct pto_chip_tensor {
+  pto_buffer buffer;
+  uint64_t owner_task_id; /* ring << 32 | number of the task in its ring; all ones: none */
+  uint64_t start_offset;  /* number of elements from buffer.addr to the first one */
+  int32_t version;
+  uint32_t ndims; /* 1 to PTO_MAX_DIMS */
+  uint8_t dtype;  /* a published code, which differs from PTO_DTYPE_* from 9 on */
+  uint8_t manual_dep;
+  uint8_t is_contiguous;
+  uint8_t address_space; /* 0: host, 1: device */
+  uint32_t shapes[PTO_MAX_DIMS];
+  uint64_t extent_elem_cache; /* number of elements from the first one to the end of the last */
+  uint32_t strides[PTO_MAX_DIMS];
+  uint8_t reserved[36];
+} pto_chip_tensor;
+
+PTO_ABI_ASSERT(sizeof(pto_chip_tensor) == 128, "all libraries and kernels share ChipTensor");
+PTO_ABI_ASSERT(offsetof(pto_chip_tensor, owner_task_id) == 16, "pto_chip_tensor.owner_task_id");
+PTO_ABI_ASSERT(offsetof(pto_chip_tensor, dtype) == 40, "pto_chip_tensor.dtype");
+PTO_ABI_ASSERT(offsetof(pto_chip_tensor, shapes) == 44, "pto_chip_tensor.shapes");
+PTO_ABI_ASSERT(offsetof(pto_chip_tensor, extent_elem_cache) == 64, "pto_chip_tensor.extent");
+PTO_ABI_ASSERT(offsetof(pto_chip_tensor, strides) == 72, "pto_chip_tensor.strides");
+
+/* A tensor parameter in 2026-08: the memory of the view as a part of a buffer, for edges and
+ * reports, and the form that the kernel reads. If the strides are not those of a part of a buffer,
+ * `memory` is the range of bytes that contains the view. */
+typedef struct pto_chip_param {
+  pto_tensor_data memory;
+  pto_chip_tensor chip;
+} pto_chip_param;
+
+PTO_ABI_ASSERT(sizeof(pto_chip_param) == 304, "pto_chip_param");
+
+/* In 2026-08, the arguments of a kernel are PTO_CONTEXT_ARGS values, tensors before scalars, and
+ * then two pointers to these contexts. */
+#define PTO_CONTEXT_ARGS 48
+
+typedef struct pto_local_context {
+  int32_t block_idx;
+  int32_t block_num;
+  uint64_t reserved[6];
+} pto_local_context;
+
+typedef struct pto_global_context {
+  int32_t sub_block_id; /* AIV lane of a task that occupies several cores of a cluster */
+  uint32_t reserved;
+  uint64_t dma_workspace[7];
+} pto_global_context;
+
+PTO_ABI_ASSERT(sizeof(pto_local_context) == 56, "pto_local_context");
+PTO_ABI_ASSERT(sizeof(pto_global_context) == 64, "pto_global_context");
+
 /* A submit that allocates the memory of `tensor` sets its buffer.addr, buffer.size and owner. */
 typedef struct pto_param {
   uint32_t tag;
-  uint32_t reserved;
+  uint32_t is_manual; /* 2026-08: no edges to other users of the memory, except to its owner */
   union {
-    pto_tensor_data* tensor;
+    pto_tensor_data* tensor; /* 2026-08: the first member of a pto_chip_param */
     uint64_t scalar;
   } value;
 } pto_param;
 
+/* An edge that the program states. */
+enum { PTO_DEPENDENCY_WAIT = 1, PTO_DEPENDENCY_RETAIN = 2 };
+typedef struct pto_dependency {
+  int64_t task;
+  uint32_t kinds;
+  uint32_t reserved;
+} pto_dependency;
+
+PTO_ABI_ASSERT(sizeof(pto_dependency) == 16, "pto_dependency");
+
 PTO_ABI_ASSERT(sizeof(pto_param) == 16, "pto_param");
+
+/* The cores of a cluster on which a task of 2026-08 runs at the same time, as bits. */
+enum { PTO_LANE_AIC = 1, PTO_LANE_AIV0 = 2, PTO_LANE_AIV1 = 4 };
+#define PTO_LANES 3
+
+/* A condition that a scheduler tests when a task is ready. If it is false, the task completes
+ * without running. It compares an integer in device memory with `target`. */
+enum {
+  PTO_PREDICATE_EQ = 1,
+  PTO_PREDICATE_NE = 2,
+  PTO_PREDICATE_GT = 3,
+  PTO_PREDICATE_LT = 4,
+  PTO_PREDICATE_GE = 5,
+  PTO_PREDICATE_LE = 6
+};
+typedef struct pto_predicate {
+  uint64_t address;
+  int64_t target;
+  uint8_t op;    /* PTO_PREDICATE_*; 0: no condition */
+  uint8_t dtype; /* PTO_DTYPE_* of an integer with 1 to 8 bytes */
+  uint8_t reserved[6];
+} pto_predicate;
+
+PTO_ABI_ASSERT(sizeof(pto_predicate) == 24, "pto_predicate");
 
 /* One task of a submit with tensors, or `block_dim` tasks that differ in their block id. */
 typedef struct pto_tensor_task {
@@ -82,9 +173,16 @@ typedef struct pto_tensor_task {
   const int32_t* clusters; /* one id, or block_dim ids for a block task; NULL: any core */
   const char* file;        /* of the call; NULL: unknown; valid until the run ends */
   int32_t line;
-  uint32_t reserved;
+  uint8_t api;       /* PTO_API_* */
+  uint8_t is_dummy;  /* 2026-08: runs no kernel; completes when its producers have */
+  uint8_t is_manual; /* 2026-08: has only the edges in `dependencies` */
+  uint8_t lanes;     /* 2026-08: PTO_LANE_*; 0: a task on one core, which runs func_id */
+  const pto_dependency* dependencies; /* 2026-08 */
+  const pto_predicate* predicate;     /* 2026-08; NULL: the task always runs */
+  uint32_t num_dependencies;
+  int32_t lane_func_ids[PTO_LANES]; /* the kernel of each of the lanes */
 } pto_tensor_task;
 
-PTO_ABI_ASSERT(sizeof(pto_tensor_task) == 64, "pto_tensor_task");
+PTO_ABI_ASSERT(sizeof(pto_tensor_task) == 96, "pto_tensor_task");
 
 #endif

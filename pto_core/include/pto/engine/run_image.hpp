@@ -10,13 +10,14 @@ namespace pto::engine {
 
 // The offsets of the parts of an image.
 struct RunImageLayout {
-  uint64_t kernels, args, entry, config, bytes;
+  uint64_t kernels, args, arguments, entry, config, bytes;
   uint32_t entry_bytes;
 
   explicit RunImageLayout(const pto_run& run) {
     kernels = sizeof(pto_run_image);
     args = kernels + uint64_t{run.num_kernels} * sizeof(pto_kernel_entry);
-    config = args + uint64_t{run.num_args} * sizeof(uint64_t);
+    arguments = args + uint64_t{run.num_args} * sizeof(uint64_t);
+    config = arguments + (run.arguments != nullptr ? run.num_args * sizeof(pto_tensor) : 0);
     entry = config + (run.config != nullptr ? sizeof(pto_call_config) : 0);
     entry_bytes = run.entry != nullptr ? static_cast<uint32_t>(std::strlen(run.entry) + 1) : 0;
     bytes = (entry + entry_bytes + 7) / 8 * 8;
@@ -31,11 +32,19 @@ inline uint64_t run_image_bytes(const pto_run& run) {
 inline void write_run_image(const pto_run& run, void* out) {
   const RunImageLayout layout(run);
   char* image = static_cast<char*>(out);
-  const pto_run_image header = {
-      PTO_RUN_IMAGE_MAGIC, PTO_ABI_VERSION,    layout.bytes,
-      run.library,         run.num_kernels,    run.num_args,
-      run.hazards,         layout.entry_bytes, layout.kernels,
-      layout.args,         layout.entry,       run.config != nullptr ? layout.config : 0};
+  const pto_run_image header = {PTO_RUN_IMAGE_MAGIC,
+                                PTO_ABI_VERSION,
+                                layout.bytes,
+                                run.library,
+                                run.num_kernels,
+                                run.num_args,
+                                run.hazards,
+                                layout.entry_bytes,
+                                layout.kernels,
+                                layout.args,
+                                run.arguments != nullptr ? layout.arguments : 0,
+                                layout.entry,
+                                run.config != nullptr ? layout.config : 0};
   std::memset(image, 0, layout.bytes);
   std::memcpy(image, &header, sizeof header);
   auto* kernels = reinterpret_cast<pto_kernel_entry*>(image + layout.kernels);
@@ -46,6 +55,9 @@ inline void write_run_image(const pto_run& run, void* out) {
   }
   if (run.num_args > 0) {
     std::memcpy(image + layout.args, run.args, run.num_args * sizeof(uint64_t));
+  }
+  if (run.arguments != nullptr) {
+    std::memcpy(image + layout.arguments, run.arguments, run.num_args * sizeof(pto_tensor));
   }
   if (run.config != nullptr) {
     std::memcpy(image + layout.config, run.config, sizeof(pto_call_config));
@@ -74,8 +86,11 @@ inline bool read_run_image(const void* image, uint64_t bytes, uint64_t library, 
   }
   const bool has_config = header.config != 0;
   const bool has_entry = header.entry_bytes > 0;
+  const bool has_arguments = header.arguments != 0;
   if (!has_part(header, header.kernels, header.num_kernels, sizeof(pto_kernel_entry), 8) ||
       !has_part(header, header.args, header.num_args, sizeof(uint64_t), 8) ||
+      (has_arguments &&
+       !has_part(header, header.arguments, header.num_args, sizeof(pto_tensor), 8)) ||
       (has_config && !has_part(header, header.config, 1, sizeof(pto_call_config), 4)) ||
       (has_entry && !has_part(header, header.entry, header.entry_bytes, 1, 1))) {
     return false;
@@ -87,6 +102,7 @@ inline bool read_run_image(const void* image, uint64_t bytes, uint64_t library, 
   run.num_kernels = header.num_kernels;
   run.args = reinterpret_cast<const uint64_t*>(at + header.args);
   run.num_args = header.num_args;
+  if (has_arguments) run.arguments = reinterpret_cast<const pto_tensor*>(at + header.arguments);
   run.hazards = header.hazards;
   run.library = library;
   run.entry = entry;

@@ -15,7 +15,7 @@ from pto_core.errors.values import shown, suggestion
 from pto_core.kernels.direction import Parameter, parse_signature
 
 _KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "signature")
-_ORCHESTRATION_KEYS = ("source", "function_name", "signature")
+_ORCHESTRATION_KEYS = ("source", "function_name", "signature", "api")
 _OPTIONAL = ("RUNTIME_CONFIG", "RUNTIME_ENV")
 _CORE_TYPES = ("aic", "aiv")
 # Keys of RUNTIME_CONFIG that only later versions of the published runner read, each with advice. A
@@ -53,6 +53,7 @@ class OrchestrationEntry:
     source: Path
     function: str | None
     signature: tuple[Parameter, ...] | None
+    api: str | None
 
     @property
     def is_python(self) -> bool:
@@ -200,7 +201,10 @@ def _orchestration(check: _Check, where: str, raw: Any) -> OrchestrationEntry:
     entry = check.mapping(where, raw, _ORCHESTRATION_KEYS)
     source = check.source(where, entry)
     return OrchestrationEntry(
-        source, check.function(where, entry, source), check.signature(where, entry)
+        source,
+        check.function(where, entry, source),
+        check.signature(where, entry),
+        check.api(where, entry),
     )
 
 
@@ -267,6 +271,12 @@ class _Check:
                 name=f"{where}['signature']",
                 value=shown(given),
             ) from None
+
+    def api(self, where: str, entry: Mapping[str, Any]) -> str | None:
+        api = entry.get("api")
+        if api is not None and not isinstance(api, str):
+            raise self.wrong(f"{where}['api']", api, "a text such as '2026-08'")
+        return api
 
     def function(self, where: str, entry: Mapping[str, Any], source: Path) -> str | None:
         function = entry.get("function_name")

@@ -40,7 +40,13 @@ from pto_core.errors import InternalError, OrchestrationError, PtoError, UsageEr
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import CallConfig, ChipCallable, CoreCallable, Direction
 from pto_core.plugins import insight
-from pto_core.toolchain import BuildRequest, Toolchain, orchestration_recipe, recipe_of
+from pto_core.toolchain import (
+    BuildRequest,
+    Toolchain,
+    orchestration_recipe,
+    program_interface,
+    recipe_of,
+)
 
 if TYPE_CHECKING:
     from pto_insight.traces import Trace
@@ -490,9 +496,15 @@ class Build:
         python = [kernel for kernel in kernels if kernel.is_python]
         compiled = [kernel for kernel in kernels if not kernel.is_python]
         self.children = {kernel.func_id: _python_kernel(kernel) for kernel in python}
-        requests = [_kernel_request(toolchain, kernel, backend, runtime) for kernel in compiled]
+        interface = None
         if not entry.is_python:
-            build = runtime.orchestration_build()
+            interface = program_interface(runtime, entry.source, entry.api)
+        self.api = interface.name if interface else None
+        requests = [
+            _kernel_request(toolchain, kernel, backend, runtime, self.api) for kernel in compiled
+        ]
+        if interface:
+            build = interface.orchestration
             recipe = orchestration_recipe(backend, runtime)
             requests.append(toolchain.orchestration(entry.source, entry.function, build, recipe))
         paths = toolchain.build_many(requests)
@@ -538,13 +550,17 @@ class Build:
 
 
 def _kernel_request(
-    toolchain: Toolchain, kernel: KernelEntry, backend: Backend, runtime: Runtime
+    toolchain: Toolchain,
+    kernel: KernelEntry,
+    backend: Backend,
+    runtime: Runtime,
+    api: str | None,
 ) -> BuildRequest:
     return toolchain.kernel(
         kernel.source,
         kernel.core_type,
         recipe_of(backend, kernel.core_type),
-        runtime.kernel_include_dirs(),
+        program_interface(runtime, kernel.source, default=api).kernel_include_dirs,
     )
 
 

@@ -57,8 +57,8 @@ def blaming(path: Path, what: str) -> Iterator[None]:
             message += "; install it with `pip install torch`, or use NumPy arrays"
         if isinstance(error, ModuleNotFoundError) and error.name in ("simpler", "simpler_setup"):
             message += (
-                "; this file is written for the interface of August 2026, and pto run takes cases "
-                "of March 2026: docs/published-programs.md lists what changed"
+                "; this file is a scene test of August 2026: install ptorun-compat-simpler and run "
+                f"`python {path.name} -p a2a3sim`"
             )
         raise UsageError(f"{place}: {path.name} {what}: {message}", name=path.name) from error
 

@@ -11,7 +11,7 @@ from typing import Any
 from pto_core import _native
 from pto_core.errors import LoadError, UsageError
 from pto_core.errors.values import shown
-from pto_core.interfaces import Backend, Runtime
+from pto_core.interfaces import Backend, ProgramInterface, Runtime
 from pto_core.kernels import (
     ChipCallable,
     CoreCallable,
@@ -22,7 +22,13 @@ from pto_core.kernels import (
     Parameter,
 )
 from pto_core.kernels.lost_results import checked
-from pto_core.toolchain import BuildRequest, Toolchain, orchestration_recipe, recipe_of
+from pto_core.toolchain import (
+    BuildRequest,
+    Toolchain,
+    orchestration_recipe,
+    program_interface,
+    recipe_of,
+)
 
 # The number of cached programs of plain functions. A limit is needed, because a notebook may define
 # many functions.
@@ -117,6 +123,9 @@ class Programs:
     def _build_and_load(self, chip: ChipCallable) -> tuple[int, str]:
         """Build the sources of a chip in parallel. Return the orchestration's library and entry."""
         orchestration = chip.orchestration
+        api = None
+        if isinstance(orchestration, OrchestrationSource):
+            api = self._requests.interface(orchestration).name
         is_cpp = isinstance(orchestration, OrchestrationSource | Path)
         requests: list[BuildRequest] = []
         kernels: list[tuple[CoreCallable, int | None]] = []
@@ -128,7 +137,7 @@ class Programs:
             is_source = isinstance(child.binary, KernelSource)
             kernels.append((child, len(requests) if is_source else None))
             if is_source:
-                requests.append(self._requests.kernel(child))
+                requests.append(self._requests.kernel(child, api))
         if isinstance(orchestration, OrchestrationSource):
             requests.append(self._requests.orchestration(orchestration))
         built = self._toolchain.build_many(requests) if requests else []
@@ -220,15 +229,23 @@ class SourceRequests:
         self._backend = backend
         self._runtime = runtime
 
-    def kernel(self, kernel: CoreCallable) -> BuildRequest:
-        """Return the build request for a kernel that is given as a KernelSource."""
+    def interface(self, source: OrchestrationSource) -> ProgramInterface:
+        """Return the interface for which an orchestration is written."""
+        return program_interface(self._runtime, source.path, source.api)
+
+    def kernel(self, kernel: CoreCallable, api: str | None = None) -> BuildRequest:
+        """Return the build request for a kernel that is given as a KernelSource.
+
+        ``api``: the interface of the orchestration, for a source that does not show its own.
+        """
         assert isinstance(kernel.binary, KernelSource)
         core = kernel.core_type.name.lower()
+        path = kernel.binary.path
         return self._toolchain.kernel(
-            kernel.binary.path,
+            path,
             core,
             recipe_of(self._backend, core),
-            self._runtime.kernel_include_dirs(),
+            program_interface(self._runtime, path, default=api).kernel_include_dirs,
             kernel.binary.options,
         )
 
@@ -237,15 +254,19 @@ class SourceRequests:
         return self._toolchain.orchestration(
             source.path,
             source.function_name,
-            self._runtime.orchestration_build(),
+            self.interface(source).orchestration,
             orchestration_recipe(self._backend, self._runtime),
             source.options,
         )
 
     def installed_folders(self) -> set[Path]:
         """Return the folders of the headers that the backend and the runtime provide."""
-        build = self._runtime.orchestration_build()
-        return {*self._runtime.kernel_include_dirs(), *build.include_dirs, build.wrapper.parent}
+        return {
+            folder
+            for one in self._runtime.program_interfaces()
+            for build in [one.orchestration]
+            for folder in (*one.kernel_include_dirs, *build.include_dirs, build.wrapper.parent)
+        }
 
 
 _UNDEFINED = re.compile(r"undefined symbol: (\S+)")

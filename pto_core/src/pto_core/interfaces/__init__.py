@@ -46,7 +46,7 @@ from pto_core.interfaces.plugin import (
     Plugin,
     abi_include_dir,
 )
-from pto_core.interfaces.runtime import DeviceBuild, OrchestrationBuild, Runtime
+from pto_core.interfaces.runtime import DeviceBuild, OrchestrationBuild, ProgramInterface, Runtime
 from pto_core.interfaces.scheduler import (
     Candidate,
     PlacedTask,
@@ -95,6 +95,7 @@ __all__ = [
     "Placement",
     "Plugin",
     "Policy",
+    "ProgramInterface",
     "PythonTransport",
     "RunInfo",
     "Runtime",

@@ -36,6 +36,24 @@ class OrchestrationBuild:
 
 
 @dataclass(frozen=True)
+class ProgramInterface:
+    """An interface that the C++ programs of a variant are written for: headers and their use.
+
+    The published interface has changed several times. A variant has one object for each version
+    that it supports. All versions use the same native library. ``name``: the month of the version,
+    such as ``"2026-08"``. ``orchestration``: the recipe for orchestrations.
+    ``kernel_include_dirs``: the include folders for kernels. ``marks``: regular expressions for
+    names that occur only in sources for this version. A source that does not state its interface
+    has the first interface with a mark in it.
+    """
+
+    name: str
+    orchestration: OrchestrationBuild
+    kernel_include_dirs: tuple[Path, ...]
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class DeviceBuild:
     """The sources of a variant's native library, for a build for the processor of a device.
 
@@ -74,11 +92,11 @@ class Runtime(Plugin, Protocol):
     def device_build(self) -> DeviceBuild | None:
         """Return the installed sources of the library; None if it runs in the host process only."""
 
-    def orchestration_build(self) -> OrchestrationBuild:
-        """Return the recipe for C++ orchestrations of this variant."""
+    def program_interfaces(self) -> tuple[ProgramInterface, ...]:
+        """List the interfaces of C++ programs, at least one.
 
-    def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the include folders for kernels of this variant."""
+        The first one is that of sources that contain no mark.
+        """
 
     def options(self) -> tuple[Option, ...]:
         """List the settings of this variant."""

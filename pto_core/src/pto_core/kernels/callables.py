@@ -317,19 +317,27 @@ def _name_of(binary: KernelSource | Path | Callable[..., Any]) -> str:
 class OrchestrationSource:
     """A C++ source file with the function ``function_name``, which submits the tasks.
 
-    None selects the default name of the runtime variant, if the variant has one.
+    None selects the default name of the runtime variant, if the variant has one. ``api``: the
+    interface for which the source is written, such as ``"2026-08"``; by default, the names in the
+    source decide.
     """
 
     path: Path
     function_name: str | None = None
     options: tuple[str, ...] = ()
+    api: str | None = None
 
     def __init__(
-        self, path: str | Path, function_name: str | None = None, options: Iterable[str] = ()
+        self,
+        path: str | Path,
+        function_name: str | None = None,
+        options: Iterable[str] = (),
+        api: str | None = None,
     ) -> None:
         object.__setattr__(self, "path", as_path("path", path))
         object.__setattr__(self, "function_name", function_name)
         object.__setattr__(self, "options", compiler_options(options))
+        object.__setattr__(self, "api", api)
 
 
 class ChipCallable:

@@ -466,10 +466,7 @@ _ATTRIBUTES = {
 }
 _METHODS = {
     "backend": ("health", "library", "build_recipe", "options"),
-    "runtime": (
-        *("health", "library", "device_build", "orchestration_build", "kernel_include_dirs"),
-        "options",
-    ),
+    "runtime": ("health", "library", "device_build", "program_interfaces", "options"),
     "transport": ("health",),
     "scheduler": ("health", "policy"),
     "launcher": ("health", "open"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Toolchain,
         device_options,
         orchestration_recipe,
+        program_interface,
         recipe_of,
         runtime_artefacts,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "device_options",
     "find_compiler",
     "orchestration_recipe",
+    "program_interface",
     "recipe_of",
     "runtime_artefacts",
 ]
@@ -45,7 +47,8 @@ _MODULES = {
     "compilers": ("HOST_COMPILERS", "BuildRequest", "Compiler", "candidates", "find_compiler"),
     "toolchain": (
         *("KERNEL_ENTRY", "BuildEvent", "Toolchain"),
-        *("device_options", "orchestration_recipe", "recipe_of", "runtime_artefacts"),
+        *("device_options", "orchestration_recipe", "program_interface", "recipe_of"),
+        "runtime_artefacts",
     ),
 }
 

@@ -163,8 +163,9 @@ def _later_interface(output: str) -> str:
         found = re.search(rf"\b(?:{names})\b", errors)
         if found:
             return (
-                f"This source is written for the interface of {when} ({found.group()}); pto has "
-                "that of March 2026. docs/published-programs.md lists what changed."
+                f"This source is written for the interface of {when} ({found.group()}). That of "
+                "August 2026 belongs to the runtime tensormap_and_ringbuffer; "
+                "docs/published-programs.md lists the interfaces."
             )
     return ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from pto_core.interfaces import (
     DeviceBackend,
     DeviceBuild,
     OrchestrationBuild,
+    ProgramInterface,
     Runtime,
 )
 from pto_core.toolchain.builder import Builder, Cancelled, precision_warning
@@ -463,6 +465,40 @@ def orchestration_recipe(backend: Backend, runtime: Runtime) -> BuildRecipe:
     """Return the recipe for C++ orchestrations of a runtime variant."""
     on_host = "host_orchestration" in runtime.capabilities
     return recipe_of(backend, "host_orchestration" if on_host else "orchestration")
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
+
+def program_interface(
+    runtime: Runtime, source: Path, stated: str | None = None, default: str | None = None
+) -> ProgramInterface:
+    """Return the interface of a C++ source: the ``stated`` one, or the first with a mark in it.
+
+    A source without marks has the interface ``default``, or else the first one of the variant.
+    Raises UsageError if the variant does not have the stated interface.
+    """
+    interfaces = {one.name: one for one in runtime.program_interfaces()}
+    if stated is None and not source.is_file():
+        return interfaces[default or next(iter(interfaces))]  # the build names the missing file
+    if stated is None:
+        text = _COMMENT.sub(" ", source.read_text("utf-8", "replace"))
+        marked = (one for one in interfaces.values() if _has_mark(text, one))
+        return next(marked, interfaces[default or next(iter(interfaces))])
+    if stated not in interfaces:
+        known = ", ".join(interfaces)
+        raise UsageError(
+            f"the runtime {runtime.name!r} has no interface {stated!r} for C++ programs; it has "
+            f"{known}",
+            name="api",
+            value=stated,
+            expected=known,
+        )
+    return interfaces[stated]
+
+
+def _has_mark(text: str, interface: ProgramInterface) -> bool:
+    return any(re.search(mark, text) for mark in interface.marks)
 
 
 def runtime_artefacts(

@@ -94,7 +94,8 @@ def _part(
     part: KernelSource | OrchestrationSource | Path | Callable[..., Any], serialise: bool
 ) -> Part:
     if isinstance(part, OrchestrationSource):
-        return "orchestration", (os.path.abspath(part.path), part.function_name, part.options)
+        content = (os.path.abspath(part.path), part.function_name, part.options, part.api)
+        return "orchestration", content
     if isinstance(part, KernelSource):
         return "kernel", (os.path.abspath(part.path), part.options)
     if isinstance(part, Path):

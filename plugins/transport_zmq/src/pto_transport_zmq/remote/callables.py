@@ -75,8 +75,8 @@ class SourcePart(Record, frozen=True, tag="source"):
 
     ``files``: for each file name, the number of its content; ``source`` is one of the names.
     ``folders``: further folders that the build needs, besides the folders of the files. A folder in
-    ``options`` is ``./`` and a path relative to the folder of the source. ``function_name``: the
-    name of the function if the part is an orchestration.
+    ``options`` is ``./`` and a path relative to the folder of the source. ``function_name`` and
+    ``api`` are those of an :class:`~pto_core.kernels.OrchestrationSource`.
     """
 
     source: FileName
@@ -84,6 +84,7 @@ class SourcePart(Record, frozen=True, tag="source"):
     folders: Annotated[list[FileName], msgspec.Meta(max_length=FILES_MAX)] = []  # noqa: RUF012
     options: Annotated[list[Text], msgspec.Meta(max_length=OPTIONS_MAX)] = []  # noqa: RUF012
     function_name: Name | None = None
+    api: Name | None = None
 
 
 class BinaryPart(Record, frozen=True, tag="binary"):
@@ -202,7 +203,7 @@ def _local_part(
     path = str(folders.folder(files, part.folders) / part.source)
     if is_kernel:
         return "kernel", (path, options)
-    return "orchestration", (path, part.function_name, options)
+    return "orchestration", (path, part.function_name, options, part.api)
 
 
 def _numbers(part: AnyPart) -> Iterable[int]:
@@ -387,18 +388,19 @@ class ChipSender:
         if core is not None:
             kernel = KernelSource(*content)
             request = self._requests.kernel(CoreCallable(kernel, core))
-            return self._source(request, kernel.options, None, contents)
+            return self._source(request, kernel, contents)
         source = OrchestrationSource(*content)
         request = self._requests.orchestration(source)
-        return self._source(request, source.options, source.function_name, contents)
+        return self._source(request, source, contents)
 
     def _source(
         self,
         request: BuildRequest,
-        options: Iterable[str],
-        function_name: str | None,
+        source: KernelSource | OrchestrationSource,
         contents: _Contents,
     ) -> SourcePart:
+        options = source.options
+        orchestration = source if isinstance(source, OrchestrationSource) else None
         folder = request.source.parent
         files = {os.path.normpath(request.source): request.source}
         for path in self._toolchain.files_read(request):
@@ -418,7 +420,8 @@ class ChipSender:
                 *(one for one in options if not one.startswith("-I")),
                 *(include_option(Path(one), folder) for one in used),
             ],
-            function_name=function_name,
+            function_name=orchestration and orchestration.function_name,
+            api=orchestration and orchestration.api,
         )
 
 

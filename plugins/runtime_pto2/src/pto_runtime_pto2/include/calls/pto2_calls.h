@@ -31,6 +31,16 @@ typedef struct pto2_calls {
   /* No more submits; a second call, and any later submit, is a usage error. */
   void (*orchestration_done)(void* runtime, const char* file, int32_t line);
 
+  /* Waits until the tasks that write the memory have completed, and, if `for_write` is set, also
+   * those that read it. Returns 0, or -1 if the run has failed. While a plan is made after a proven
+   * deadlock, no task runs; then it returns 1 at once. */
+  int32_t (*wait_for_tensor)(void* runtime, const pto_tensor_data* tensor, int32_t for_write,
+                             const char* file, int32_t line);
+  /* The number of cores of a type. */
+  int32_t (*core_count)(void* runtime, int32_t core_type);
+  /* Whether the run has failed. */
+  int32_t (*has_failed)(void* runtime);
+
   /* `level` is PTO_LOG_*, `function` is the caller's name. */
   void (*log)(void* runtime, int32_t level, const char* function, const char* message);
   /* A range of the program in the trace; `name` is copied. Ranges nest. */
@@ -41,13 +51,16 @@ typedef struct pto2_calls {
    * that the entry threw, otherwise the headers have found a usage error; "" if its position is
    * unknown. */
   void (*fail)(void* runtime, const char* what, const char* file, int32_t line);
+  /* Report an error with a published code, PTO2_ERROR_*. */
+  void (*fail_with_code)(void* runtime, int32_t code, const char* what, const char* file,
+                         int32_t line);
 } pto2_calls;
 
-/* The function that entry_wrapper.hpp exports. It checks the number of arguments against the
- * configuration and runs the entry. It returns the result of the entry (0 for void), or -1 after
- * fail(). */
+/* The function that entry_wrapper.hpp exports. `arguments` are described in pto_run. It checks the
+ * number of arguments against the configuration and runs the entry. It returns the result of the
+ * entry (0 for void), or -1 after fail(). */
 typedef int32_t (*pto2_orchestrate_fn)(const pto2_calls* calls, void* runtime, uint64_t* args,
-                                       int32_t num_args);
+                                       int32_t num_args, const pto_tensor* arguments);
 
 #define PTO2_ORCHESTRATE "pto2_orchestrate"
 

@@ -8,6 +8,7 @@ from pto_core.interfaces import (
     Health,
     Option,
     OrchestrationBuild,
+    ProgramInterface,
     abi_include_dir,
 )
 
@@ -43,17 +44,15 @@ class TemplateRuntime:
             include_dirs=(abi_include_dir(),),
         )
 
-    def orchestration_build(self) -> OrchestrationBuild:
-        """Return the recipe for a C++ orchestration that includes ``runtime.h`` of this variant."""
-        return OrchestrationBuild(
-            include_dirs=self.kernel_include_dirs(),
+    def program_interfaces(self) -> tuple[ProgramInterface, ...]:
+        """Return the one interface of C++ programs: they include ``runtime.h`` of this variant."""
+        headers = (PACKAGE / "include", abi_include_dir())
+        orchestration = OrchestrationBuild(
+            include_dirs=headers,
             wrapper=PACKAGE / "include" / "entry_wrapper.hpp",
             flags=("-O2", "-fvisibility=hidden"),
         )
-
-    def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the include folders for kernels."""
-        return (PACKAGE / "include", abi_include_dir())
+        return (ProgramInterface("template", orchestration, headers),)
 
     def options(self) -> tuple[Option, ...]:
         """List the settings of this variant; it has none."""

@@ -127,7 +127,7 @@ inline Marshalled marshal(PTO2Runtime* rt, const PTOParam* params, int32_t n, pt
   for (int32_t i = 0; i < n; ++i) {
     const PTOParam& param = params[i];
     out[i].tag = static_cast<uint32_t>(param.type);
-    out[i].reserved = 0;
+    out[i].is_manual = 0;
     if (param.type == PTOParamType::SCALAR) {
       out[i].value.scalar = param.scalar;
       continue;

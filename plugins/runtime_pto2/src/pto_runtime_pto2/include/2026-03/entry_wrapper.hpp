@@ -73,10 +73,8 @@ inline void report_exception(PTO2Runtime& runtime, const char* what) {
 
 }  // namespace pto_orchestration
 
-extern "C" __attribute__((visibility("default"))) int32_t pto2_orchestrate(const pto2_calls* calls,
-                                                                           void* instance,
-                                                                           uint64_t* args,
-                                                                           int32_t num_args) {
+extern "C" __attribute__((visibility("default"))) int32_t pto2_orchestrate(
+    const pto2_calls* calls, void* instance, uint64_t* args, int32_t num_args, const pto_tensor*) {
   using namespace pto_orchestration;
   if (calls->version != PTO2_CALLS_VERSION) return -1;
   PTO2Runtime runtime{calls, instance};

@@ -1,0 +1,115 @@
+"""Test the interface of August 2026: each group of its calls, and its errors, on the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pto_core import open_device
+from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, OrchestrationSource
+from pto_core.errors import OrchestrationError, PtoError, UsageError
+
+SOURCES = Path(__file__).parent / "published_2026_08"
+KERNELS = {"SCALE": "aiv", "ADD": "aic", "BLOCKS": "aiv", "LANE": "aiv", "LANE_OF_CUBE": "aic"}
+PROGRAMS = (
+    *("allocated_outputs", "views", "permuted", "blocks", "explicit_dependencies", "data"),
+    *("manual_tensor", "counts", "fatal", "outside", "scalar_first", "auto_in_manual"),
+    *("unknown_dependency", "clusters", "predicates"),
+)
+IN = np.arange(128, dtype=np.float32).reshape(8, 16) + 1
+
+
+def chip(api: str | None = None) -> ChipCallable:
+    """Return the programs with their kernels."""
+    kernels = {
+        func_id: CoreCallable(KernelSource(SOURCES / "kernel.cpp", [f"-D{name}"]), core)
+        for func_id, (name, core) in enumerate(KERNELS.items())
+    }
+    source = OrchestrationSource(SOURCES / "programs.cpp", api=api)
+    return ChipCallable(source, kernels, ("in", "inout", "scalar"))
+
+
+CHIP = chip()
+
+
+@pytest.fixture(scope="module", params=["threads", "deterministic"])
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+    settings = {"sim.mode": request.param}
+    with open_device("a2a3sim", runtime="pto2", block_dim=2, settings=settings) as opened:
+        yield opened
+
+
+def run(device: Device, program: str, **options: object) -> np.ndarray:
+    """Run a program and return its output, which is -2 where the program writes nothing."""
+    out = np.full_like(IN, -2)
+    device.run(CHIP, IN, out, PROGRAMS.index(program), **options)
+    return out
+
+
+def swapped() -> np.ndarray:
+    out = np.concatenate([IN[:, 8:], IN[:, :8]], axis=1)
+    out[:, 0:8:2] *= -1
+    return out
+
+
+def numbered() -> np.ndarray:
+    out = np.full(128, -2, np.float32)
+    out[:100] = 10_000 + np.arange(100)
+    out[112:] = 7
+    return out.reshape(8, 16)
+
+
+def lanes() -> np.ndarray:
+    out = IN.copy().reshape(128)
+    for block in range(30):
+        out[3 * block : 3 * block + 3] = 10 * block + np.arange(3)
+    return out.reshape(8, 16)
+
+
+EXPECTED: dict[str, Callable[[], np.ndarray]] = {
+    "allocated_outputs": lambda: 4 * IN + 5,
+    "views": swapped,
+    "permuted": lambda: IN.reshape(16, 8).T,
+    "blocks": numbered,
+    "explicit_dependencies": lambda: 2 * (3 * IN + 1),
+    "data": lambda: IN * 2.5 + IN[0, 1],
+    "clusters": lanes,
+    "predicates": lambda: 2 * IN + 1.5,
+    "manual_tensor": lambda: 4 * IN,
+    "counts": lambda: np.full_like(IN, 204),
+}
+
+
+@pytest.mark.parametrize("program", EXPECTED)
+def test_a_program_gives_the_right_result(device: Device, program: str) -> None:
+    for hazards in ("raw", "full"):
+        np.testing.assert_array_equal(run(device, program, hazards=hazards), EXPECTED[program]())
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("fatal", r"value 42 \(code 9\)"),
+        ("outside", r"programs\.cpp:\d+: a view exceeds its tensor: dimension 1 .* \[9, 17\)"),
+        ("scalar_first", r"a tensor was added after a scalar"),
+        ("auto_in_manual", r"AUTO scope is opened inside a MANUAL scope"),
+        ("unknown_dependency", r"has dependency 0, which names no task"),
+    ],
+)
+def test_a_mistake_ends_the_run(device: Device, program: str, text: str) -> None:
+    with pytest.raises(PtoError, match=text):
+        run(device, program)
+
+
+def test_an_error_has_the_published_code(device: Device) -> None:
+    with pytest.raises(OrchestrationError) as caught:
+        run(device, "fatal")
+    assert caught.value.code == -9
+
+
+def test_the_interface_can_be_stated(device: Device) -> None:
+    with pytest.raises(UsageError, match=r"no interface '2026-05'.*it has 2026-03, 2026-08"):
+        device.run(chip("2026-05"), IN, IN.copy(), 0)
