@@ -12,14 +12,17 @@ def test_every_package_has_the_same_shape(checkout):
         for part in ("__init__.py", "py.typed"):
             assert (package.source / part).is_file(), f"{package.source} lacks {part}"
         inside = {path.name for path in (package.folder / "src").iterdir()}
-        assert {name for name in inside if not name.startswith(".")} == {package.import_name}
+        is_compat = package.folder.name == "compat_simpler"
+        published = {"simpler", "simpler_setup"} if is_compat else set()
+        modules = {name for name in inside if not name.startswith(".")}
+        assert modules == {package.import_name, *published}
 
 
 def test_every_plugin_folder_is_a_package_and_names_its_family(checkout):
     folders = [path for path in (checkout.root / "plugins").iterdir() if path.is_dir()]
     assert sorted(folders) == sorted(plugin.folder for plugin in checkout.plugins)
     for folder in folders:
-        families = "backend|runtime|transport|scheduler|launcher"
+        families = "backend|runtime|transport|scheduler|launcher|compat"
         assert folder.name in {"devkit", "insight"} or re.fullmatch(
             rf"({families})_[a-z0-9]+", folder.name
         )

@@ -122,11 +122,12 @@ inline Run* current_run = nullptr;
 
 // --- Tensors in the form of the runtime ---------------------------------------------------------
 
-// The code of the native ABI for each DataType. The types of a5 count as bytes.
-constexpr uint8_t kNativeTypes[] = {
-    PTO_DTYPE_FLOAT32, PTO_DTYPE_FLOAT16,  PTO_DTYPE_INT32, PTO_DTYPE_INT16,  PTO_DTYPE_INT8,
-    PTO_DTYPE_UINT8,   PTO_DTYPE_BFLOAT16, PTO_DTYPE_INT64, PTO_DTYPE_UINT64, PTO_DTYPE_UINT16,
-    PTO_DTYPE_UINT32,  PTO_DTYPE_BOOL,     PTO_DTYPE_UINT8, PTO_DTYPE_UINT8,  PTO_DTYPE_UINT8};
+// The code of the native ABI for each DataType. FP8E8M0 and FP4E2M1 count as bytes.
+constexpr uint8_t kNativeTypes[] = {PTO_DTYPE_FLOAT32,       PTO_DTYPE_FLOAT16, PTO_DTYPE_INT32,
+                                    PTO_DTYPE_INT16,         PTO_DTYPE_INT8,    PTO_DTYPE_UINT8,
+                                    PTO_DTYPE_BFLOAT16,      PTO_DTYPE_INT64,   PTO_DTYPE_UINT64,
+                                    PTO_DTYPE_UINT16,        PTO_DTYPE_UINT32,  PTO_DTYPE_BOOL,
+                                    PTO_DTYPE_FLOAT8_E4M3FN, PTO_DTYPE_UINT8,   PTO_DTYPE_UINT8};
 
 inline int64_t native_id(PTO2TaskId id) {
   if (id.is_invalid()) return -1;

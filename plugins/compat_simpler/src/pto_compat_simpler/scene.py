@@ -1,0 +1,327 @@
+"""Scene tests: classes that describe a program, its cases and its expected results."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import enum
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from pto_compat_simpler.arguments import TaskArgsBuilder
+from pto_compat_simpler.task_interface import ArgDirection
+from pto_core import open_device
+from pto_core.cases.golden import compare, mismatch_error
+from pto_core.chip import (
+    CallConfig,
+    ChipCallable,
+    CoreCallable,
+    Device,
+    KernelSource,
+    OrchestrationSource,
+)
+from pto_core.errors import PtoError, UnsupportedError, UsageError
+
+API = "2026-08"
+# Both variants have the same calls, and here they are the same runtime. Only the graphs of
+# host_build_graph exist as a whole before their tasks run, which no result shows.
+_RUNTIMES = {
+    "tensormap_and_ringbuffer": "tensormap_and_ringbuffer",
+    "host_build_graph": "tensormap_and_ringbuffer",
+}
+_RING_SETTINGS = {
+    "ring_task_window": "pto2.task_window",
+    "ring_heap": "pto2.heap",
+    "ring_dep_pool": "pto2.dep_pool",
+}
+_Class = TypeVar("_Class", bound="type[SceneTestCase]")
+
+
+class SceneTestLevel(enum.IntEnum):
+    """The level of a scene test: one chip, or a Worker with chips as children."""
+
+    CHIP = 2
+    HOST = 3
+
+
+def scene_test(level: int, runtime: str) -> Callable[[_Class], _Class]:
+    """Declare the level and the runtime variant of a class."""
+    if runtime not in _RUNTIMES:
+        raise UsageError(
+            f"scene_test(runtime={runtime!r}): use {' or '.join(_RUNTIMES)}",
+            name="runtime",
+            value=runtime,
+        )
+
+    def declare(scene: _Class) -> _Class:
+        scene.LEVEL = int(level)
+        scene.RUNTIME = runtime
+        return scene
+
+    return declare
+
+
+def scene_level(scene: type[SceneTestCase]) -> int:
+    """Return the level of a scene test."""
+    return scene.LEVEL
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a command that runs scene tests."""
+
+    platform: str = "a2a3sim"
+    device: int = 0
+    case: str | None = None  # NAME, or CLASS::NAME
+    manual: str = "exclude"  # exclude, include or only
+    rounds: int = 1
+    skip_golden: bool = False
+    log_level: str | None = None
+
+    def selects(self, scene: type[SceneTestCase], case: Mapping[str, Any]) -> bool:
+        """Return whether a case runs."""
+        if self.platform not in case.get("platforms", [self.platform]):
+            return False
+        name = case["name"]
+        if self.case is not None:
+            return self.case in (name, f"{scene.__name__}::{name}")
+        is_manual = _is_manual(case.get("manual", False), self.platform)
+        return is_manual == (self.manual == "only") or self.manual == "include"
+
+
+def _is_manual(manual: Any, platform: str) -> bool:
+    """Return whether a case is manual: for all platforms, one platform, or those of a list."""
+    if isinstance(manual, str):
+        return manual == platform
+    return platform in manual if isinstance(manual, list | tuple) else bool(manual)
+
+
+class SceneTestCase:
+    """A program with cases. Subclasses define the attributes and methods below."""
+
+    LEVEL: ClassVar[int] = 2
+    RUNTIME: ClassVar[str] = "tensormap_and_ringbuffer"
+    CALLABLE: ClassVar[Mapping[str, Any]]
+    CASES: ClassVar[Sequence[Mapping[str, Any]]]
+    RTOL: ClassVar[float] = 1e-5
+    ATOL: ClassVar[float] = 1e-5
+    RUNTIME_ENV: ClassVar[Mapping[str, str]] = {}
+    SKIP_GOLDEN: ClassVar[bool] = False
+
+    def generate_args(self, params: Mapping[str, Any]) -> TaskArgsBuilder:
+        """Return the arguments of a case."""
+        raise NotImplementedError
+
+    def compute_golden(self, args: TaskArgsBuilder, params: Mapping[str, Any]) -> None:
+        """Write the expected results to the outputs of ``args``."""
+        raise NotImplementedError
+
+    def compare_outputs(
+        self, actual: TaskArgsBuilder, expected: TaskArgsBuilder, params: Mapping[str, Any]
+    ) -> None:
+        """Raise an error if an output is wrong; a subclass may replace this."""
+        for name in self._outputs(actual):
+            report = compare(
+                name,
+                _array(actual[name]),
+                _array(expected[name]),
+                self.RTOL,
+                self.ATOL,
+                exact_integers=False,
+            )
+            if report.mismatches:
+                raise mismatch_error(report)
+
+    @classmethod
+    def folder(cls) -> Path:
+        """Return the folder of the file that defines the class."""
+        return Path(inspect.getfile(cls)).resolve().parent
+
+    @classmethod
+    def cases(cls, options: Options) -> list[Mapping[str, Any]]:
+        """Return the cases that run."""
+        return [case for case in cls.CASES if options.selects(cls, case)]
+
+    def chip(self, args: TaskArgsBuilder) -> ChipCallable:
+        """Return the callable of :attr:`CALLABLE` for these arguments."""
+        entry = self.CALLABLE["orchestration"]
+        kernels = {
+            one["func_id"]: CoreCallable(
+                KernelSource(
+                    self.folder() / one["source"],
+                    [f"-I{folder}" for folder in one.get("extra_include_dirs", ())],
+                ),
+                one["core_type"],
+                name=one.get("name"),
+            )
+            for one in self.CALLABLE["incores"]
+        }
+        source = OrchestrationSource(
+            self.folder() / entry["source"], entry.get("function_name"), api=API
+        )
+        directions = [one.value for one in self._directions(args)]
+        signature = [*directions, *("scalar" for _ in args.scalars())]
+        return ChipCallable(
+            source, kernels, signature, type(self).__name__, argument_names=list(args)
+        )
+
+    def run_case(self, case: Mapping[str, Any], options: Options) -> None:
+        """Run one case and compare its outputs; raises the first error."""
+        if self.LEVEL != SceneTestLevel.CHIP:
+            raise UnsupportedError(
+                f"{type(self).__name__} has level {self.LEVEL}; only scene tests of level 2 run",
+                name="level",
+                value=self.LEVEL,
+            )
+        params = case.get("params", {})
+        config = case.get("config", {})
+        args = self.generate_args(params)
+        expected = args.clone()
+        chip = self.chip(args)
+        with self._environment(), self._open(config, options) as device:
+            for round_number in range(options.rounds):
+                given = args if round_number == options.rounds - 1 else args.clone()
+                values = [*given.tensors().values(), *given.scalars()]
+                device.run(chip, *values, config=_call_config(config))
+        if options.skip_golden or case.get("skip_golden", self.SKIP_GOLDEN):
+            return
+        self.compute_golden(expected, params)
+        self.compare_outputs(args, expected, params)
+
+    def _outputs(self, args: TaskArgsBuilder) -> list[str]:
+        return [
+            name
+            for name, direction in zip(args.tensors(), self._directions(args), strict=True)
+            if direction in (ArgDirection.OUT, ArgDirection.INOUT)
+        ]
+
+    def _directions(self, args: TaskArgsBuilder) -> list[ArgDirection]:
+        listed = self.CALLABLE["orchestration"]["signature"]
+        found = [one for one in listed if one is not ArgDirection.SCALAR]
+        names = list(args.tensors())
+        if len(found) != len(names):
+            raise UsageError(
+                f"{type(self).__name__}: the signature of the orchestration lists {len(found)} "
+                f"tensors, but generate_args() returns {len(names)}: {', '.join(names)}",
+                name="signature",
+            )
+        return found
+
+    @contextlib.contextmanager
+    def _environment(self) -> Iterator[None]:
+        """Set RUNTIME_ENV. Paths in it are relative to the folder of the class."""
+        saved = dict(os.environ)
+        for name, value in self.RUNTIME_ENV.items():
+            is_path = name.endswith(("_DIR", "_PATH"))
+            os.environ[name] = str(self.folder() / value) if is_path else str(value)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(saved)
+
+    def _open(self, config: Mapping[str, Any], options: Options) -> Device:
+        rings = config.get("runtime_env", {})
+        unknown = set(rings) - set(_RING_SETTINGS)
+        if unknown:
+            raise UsageError(
+                f"{type(self).__name__}: runtime_env has {', '.join(sorted(unknown))}; known: "
+                f"{', '.join(_RING_SETTINGS)}",
+                name="runtime_env",
+            )
+        settings: dict[str, Any] = {_RING_SETTINGS[name]: _sizes(rings[name]) for name in rings}
+        if options.log_level is not None:
+            settings["log_level"] = options.log_level
+        return open_device(
+            options.platform,
+            runtime=_RUNTIMES[self.RUNTIME],
+            device=options.device,
+            settings=settings,
+        )
+
+    @classmethod
+    def run_module(cls, module_name: str, arguments: Sequence[str] | None = None) -> None:
+        """Run the scene tests of a module as a command, and end the process."""
+        sys.exit(run_scenes(scenes_of(vars(sys.modules[module_name])), _parse(arguments)))
+
+
+def scenes_of(names: Mapping[str, Any]) -> list[type[SceneTestCase]]:
+    """Return the scene tests among the names of a module."""
+    return [
+        one
+        for one in names.values()
+        if isinstance(one, type) and issubclass(one, SceneTestCase) and one is not SceneTestCase
+    ]
+
+
+def run_scenes(scenes: Sequence[type[SceneTestCase]], options: Options) -> int:
+    """Run the selected cases, print a line for each, and return the exit status."""
+    failed = run = 0
+    for scene in scenes:
+        for case in scene.cases(options):
+            run += 1
+            name = f"{scene.__name__}::{case['name']}"
+            try:
+                scene().run_case(case, options)
+            except PtoError as error:
+                failed += 1
+                print(f"{name}: FAILED\n{error}")  # noqa: T201
+            except Exception:  # noqa: BLE001 - a mistake of the class itself
+                failed += 1
+                print(f"{name}: FAILED\n{traceback.format_exc()}")  # noqa: T201
+            else:
+                print(f"{name}: PASSED")  # noqa: T201
+    if run == 0:
+        print(f"no case runs on {options.platform} (--manual {options.manual})")  # noqa: T201
+        return 2
+    print(f"{run - failed} passed, {failed} failed")  # noqa: T201
+    return 1 if failed else 0
+
+
+def _parse(arguments: Sequence[str] | None) -> Options:
+    parser = argparse.ArgumentParser(description="Run the scene tests of this file.")
+    parser.add_argument("-p", "--platform", default="a2a3sim")
+    parser.add_argument("-d", "--device", default="0", help="a device, or a range such as 0-7")
+    parser.add_argument("--case", help="NAME or CLASS::NAME")
+    parser.add_argument("--manual", choices=("exclude", "include", "only"), default="exclude")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--skip-golden", action="store_true")
+    parser.add_argument("--log-level")
+    return options_of(vars(parser.parse_args(arguments)))
+
+
+def options_of(given: Mapping[str, Any]) -> Options:
+    """Return the options of a command line. Of a range of devices, the first is used."""
+    fields = {name: given[name] for name in Options.__dataclass_fields__ if name in given}
+    fields["device"] = int(str(given.get("device") or 0).split("-")[0].split(",")[0])
+    level = (fields.get("log_level") or "").lower()
+    fields["log_level"] = {"warn": "warning", "timing": "info"}.get(level, level) or None
+    return Options(**fields)
+
+
+def _call_config(config: Mapping[str, Any]) -> CallConfig | None:
+    names = [name for name in ("block_dim", "aicpu_thread_num") if name in config]
+    return CallConfig(**{name: config[name] for name in names}) if names else None
+
+
+def _sizes(value: Any) -> str:
+    """Return the text of a ring setting: one size, or one for each ring."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _array(tensor: Any) -> Any:
+    """Return a NumPy array with the elements of a torch tensor or another array."""
+    import numpy as np
+
+    if hasattr(tensor, "detach"):
+        plain = tensor.detach().cpu()
+        if str(plain.dtype) in ("torch.bfloat16", "torch.float16"):
+            plain = plain.float()
+        return plain.numpy()
+    return np.asarray(tensor)

@@ -1,0 +1,1 @@
+#define OPERATION(x, y) ((x) + (y))

@@ -1,0 +1,71 @@
+"""Test the runners of scene tests: a file as a command, and pytest."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCENES = Path(__file__).parent / "scenes"
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_a_file_runs_its_cases() -> None:
+    outcome = run(str(SCENES / "test_vector.py"), "-p", "a2a3sim", "-d", "0-7")
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert outcome.stdout.splitlines() == [
+        "TestVector::default: PASSED",
+        "TestVectorOnHost::default: PASSED",
+        "2 passed, 0 failed",
+    ]
+
+
+def test_manual_cases_run_on_request_and_a_wrong_output_fails() -> None:
+    outcome = run(str(SCENES / "test_vector.py"), "--manual", "only", "--rounds", "2")
+    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    lines = outcome.stdout.splitlines()
+    assert "TestVector::small_rings: PASSED" in lines
+    assert "TestVector::wrong: FAILED" in lines
+    assert "output 'f' is wrong in 1 of 8" in outcome.stdout
+    assert lines[-1] == "2 passed, 2 failed"
+
+
+def test_one_case_can_be_chosen() -> None:
+    outcome = run(str(SCENES / "test_vector.py"), "--case", "TestVector::wrong", "--skip-golden")
+    assert (outcome.returncode, outcome.stdout) == (
+        0,
+        "TestVector::wrong: PASSED\n1 passed, 0 failed\n",
+    )
+    outcome = run(str(SCENES / "test_vector.py"), "--case", "TestVector::card")
+    assert outcome.returncode == 2
+    assert "no case runs on a2a3sim" in outcome.stdout
+
+
+def test_pytest_collects_the_cases(tmp_path: Path) -> None:
+    folder = tmp_path / "scenes"  # outside of the conftest.py of this repository
+    shutil.copytree(SCENES, folder)
+    outcome = run(
+        *("-m", "pytest", str(folder), "--platform", "a2a3sim", "--manual", "include", "-v")
+    )
+    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    assert "test_vector.py::TestVector::default PASSED" in outcome.stdout
+    assert "test_vector.py::TestVector::wrong FAILED" in outcome.stdout
+    assert "4 passed, 2 failed" in outcome.stdout or "2 failed, 4 passed" in outcome.stdout
+
+
+def test_another_distribution_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "simpler", raising=False)
+    monkeypatch.setattr(
+        "importlib.metadata.packages_distributions",
+        lambda: {"simpler": ["ptorun-compat-simpler", "simpler"]},
+    )
+    with pytest.raises(ImportError, match="the distribution simpler has a module named 'simpler'"):
+        __import__("simpler")
