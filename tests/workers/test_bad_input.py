@@ -323,7 +323,7 @@ def test_submit_outside_a_run(world) -> None:
 
 
 def test_a_run_inside_a_run(world) -> None:
-    refused(world, lambda orch: world.worker.run(lambda *_: None), "run")
+    refused(world, lambda orch: world.worker.run(lambda *_: None, hazards="full"), "hazards")
     refused(world, lambda orch: world.worker.unregister(world.mark), "during a run")
 
 

@@ -146,7 +146,7 @@ def test_a_run_that_does_not_begin_and_a_capture_are_no_events(events: list[Any]
         worker.check(lambda orch, args, config: orch.submit_sub(ok))
         assert events == []
         with pytest.raises(UsageError):
-            worker.run(lambda *_: worker.run(lambda *_: None))
+            worker.run(lambda *_: worker.run(lambda *_: None, hazards="full"))
         assert [event[:2] for event in events] == [
             ("worker_run_started", 1),
             ("worker_run_finished", 1),

@@ -30,9 +30,9 @@ auto as_os_error(Call call) {
 
 // An allocated range of a mapping, which contains an array. When the last reference is dropped, the
 // range is zeroed, and `note` receives its offset, its size, and False. With `may_keep`, if the
-// mapping keeps no other range, the range keeps its pages and its content, and `note` receives True.
-// This class is native, because a signal handler could run inside a Python destructor, which would
-// drop the handler's exception.
+// mapping keeps no other range, the range keeps its pages and its content, and `note` receives
+// True. This class is native, because a signal handler could run inside a Python destructor, which
+// would drop the handler's exception.
 class SharedBlock {
  public:
   SharedBlock(nb::object mapping, uint64_t offset, uint64_t bytes, nb::object note,

@@ -130,7 +130,7 @@ class TestContinuousTensor:
             ((-1, (2,), 0), "address is -1"),
             ((2**64, (2,), 0), "address is 18446744073709551616"),
             (("x", (2,), 0), "address is 'x'"),
-            ((8, (2,), 15), "data type code 15"),
+            ((8, (2,), 17), "data type code 17"),
             ((8, (2,), "text"), "'text' is not a data type"),
             ((8, (-2,), 0), "shape"),
             ((8, (2**32,), 0), "4294967296 elements"),

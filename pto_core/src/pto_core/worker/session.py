@@ -368,13 +368,13 @@ class Session(RunScope):
             submitted.is_captured = True
         return _kept(submitted, views, self._memory)
 
-    def options(self, **options: Unpack[SubmitOptions]) -> Submitter:
+    def options(self, **options: Unpack[SubmitOptions]) -> SessionWithOptions:
         """Return an object whose ``submit`` has these options.
 
         A type checker does not accept options together with keyword arguments of the function:
         ``s.options(timeout_s=1).submit(count, text, least=2)`` states them separately.
         """
-        return Submitter(self, options)
+        return SessionWithOptions(self, options)
 
     def submit_group(
         self,
@@ -555,7 +555,7 @@ def _kept(submitted: TaskHandle, views: list[Any], memory: ValueMemory | None) -
     return submitted
 
 
-class Submitter:
+class SessionWithOptions:
     """Submits tasks with the same options; created by :meth:`Session.options`."""
 
     def __init__(self, session: Session, options: SubmitOptions) -> None:
