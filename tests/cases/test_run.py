@@ -52,6 +52,7 @@ def test_quiet_silent_and_verbose(case) -> None:
         "tasks taken",
     ):
         assert label in verbose
+    assert re.search(r"interface +2026-03\n", verbose)
     assert re.search(r"AIV tasks +1: (0 )*1\n", verbose), "the core that got the task is not shown"
     labels = [re.split(r"\s{2,}", line.strip())[0] for line in verbose.splitlines()[1:]]
     assert len(labels) == len(set(labels)), "a label is shown twice"

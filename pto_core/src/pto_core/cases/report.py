@@ -147,6 +147,8 @@ class CaseReport:
     """The files that the diagnostics wrote."""
     process: ProcessReport | None = None
     """The process on the device that ran the case; None if it ran in the host process."""
+    api: str | None = None
+    """The interface for which the C++ orchestration is written; None if it is in Python."""
 
     @property
     def max_error(self) -> float | None:

@@ -188,6 +188,7 @@ class _Case:
             passed=False,
             exit_code=0,
             process=device.process and ProcessReport(**device.process._asdict()),
+            api=build.api,
         )
 
     def run(self, *, announced: bool = False) -> CaseReport:

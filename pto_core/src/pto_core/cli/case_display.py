@@ -234,6 +234,8 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
         copies = report.copies
         found.append(("copied in", f"{copies.copies_in} copies, {copies.bytes_in:,} bytes"))
         found.append(("copied out", f"{copies.copies_out} copies, {copies.bytes_out:,} bytes"))
+    if report.api is not None:
+        found.append(("interface", report.api))
     if report.process is not None:
         process = report.process
         found.append(("process", f"{process.number} of ELF machine {process.machine}"))
