@@ -106,7 +106,7 @@ TEST(a_trace_begins_empty) {
     CHECK_EQUAL(child.groups(), uint32_t{PTO_TRACE_TASKS});
     child.start(1, 1);
     traced.tracer.run_began(1);
-    traced.tracer.run_built();
+    traced.tracer.run_built(1);
     const WorkerRecords ended = traced.tracer.end();
     CHECK_EQUAL(records_of(ended).size(), size_t{2});
     CHECK_EQUAL(ended.runs.size(), size_t{1});

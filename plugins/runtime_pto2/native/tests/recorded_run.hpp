@@ -123,6 +123,6 @@ inline RecordedRun record(const recorded_run::Body& body, int32_t num_args = 2,
   const pto2_calls calls = recorded_run::table();
   uint64_t args[2] = {0, 0};
   recorded_run::current = &body;
-  recorded_run::result = pto2_orchestrate(&calls, &run, args, num_args);
+  recorded_run::result = pto2_orchestrate(&calls, &run, args, num_args, nullptr);
   return run;
 }

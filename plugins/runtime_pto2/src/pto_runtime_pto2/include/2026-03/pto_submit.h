@@ -146,6 +146,20 @@ inline Marshalled marshal(PTO2Runtime* rt, const PTOParam* params, int32_t n, pt
   return result;
 }
 
+inline pto_tensor_task task_of(int32_t kernel_id, int32_t worker, int32_t n, uint32_t block_dim,
+                               pto_param* list, const int32_t* clusters, Location at) {
+  pto_tensor_task task{};
+  task.func_id = kernel_id;
+  task.core_type = worker;
+  task.num_params = static_cast<uint32_t>(n);
+  task.block_dim = block_dim;
+  task.params = list;
+  task.clusters = clusters;
+  task.file = at.file;
+  task.line = at.line;
+  return task;
+}
+
 // Submit a task and return its id, or -1. `block_dim` is 0 if the task is not a block task.
 inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const PTOParam* params,
                       int32_t n, uint32_t block_dim, const int32_t* clusters, Location at) {
@@ -153,9 +167,7 @@ inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const 
   if (__builtin_expect(n > kMaxParams && params != nullptr, 0)) {
     // The list has no space for so many parameters. The runtime reports their number and does not
     // read them.
-    pto_tensor_task task{
-        kernel_id, worker, static_cast<uint32_t>(n), block_dim, list, 0, 0, clusters, at.file,
-        at.line,   0};
+    pto_tensor_task task = task_of(kernel_id, worker, n, block_dim, list, clusters, at);
     return rt->calls->submit(rt->instance, &task);
   }
   if (__builtin_expect(n < 0 || (n > 0 && params == nullptr), 0)) {
@@ -166,9 +178,7 @@ inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const 
   }
   const Marshalled marshalled = marshal(rt, params, n, list, at);
   if (__builtin_expect(marshalled == Marshalled::kFailed, 0)) return -1;
-  pto_tensor_task task{
-      kernel_id, worker, static_cast<uint32_t>(n), block_dim, list, 0, 0, clusters, at.file,
-      at.line,   0};
+  pto_tensor_task task = task_of(kernel_id, worker, n, block_dim, list, clusters, at);
   const int64_t id = rt->calls->submit(rt->instance, &task);
   if (__builtin_expect(marshalled == Marshalled::kAllocatesViews, 0)) share_allocations(params, n);
   return id;
