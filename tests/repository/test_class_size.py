@@ -23,7 +23,6 @@ LARGER = {
     "plugins/runtime_pto2/native/tests/one_thread.hpp:OneThread": (22, 23),
     "pto_core/include/pto/engine/region_grid.hpp:RegionGrid": (26, 17),
     "pto_core/include/pto/engine/region_index.hpp:RegionIndex": (43, 8),
-    "plugins/runtime_pto2/native/src/draft.hpp:Draft": (2, 21),
     "pto_core/native/device.hpp:OpenDevice": (44, 19),
     "pto_core/native/graph.hpp:Graph": (26, 14),
     # the arguments of a call, and what follows from them

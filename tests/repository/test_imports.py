@@ -41,6 +41,7 @@ UPWARD = {
 # a distribution of their own.
 PUBLIC = {"chip", "config", "errors", "interfaces", "kernels", "log", "plugins", "toolchain"}
 INNER = {
+    "pto_compat_simpler": {"cases", "published"},
     "pto_devkit": {"worker", "_worker"},
     "pto_insight": {"cases", "cli", "notebooks", "output_files", "user_ranges"},
     "pto_transport_zmq": {"cli", "device", "worker", "trust", "_worker", "_native"},

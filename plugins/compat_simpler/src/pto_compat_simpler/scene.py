@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import enum
 import inspect
-import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -26,6 +24,7 @@ from pto_core.chip import (
     KernelSource,
     OrchestrationSource,
 )
+from pto_core.config import load_with_plugins
 from pto_core.errors import PtoError, UnsupportedError, UsageError
 
 API = "2026-08"
@@ -112,6 +111,7 @@ class SceneTestCase:
     RTOL: ClassVar[float] = 1e-5
     ATOL: ClassVar[float] = 1e-5
     RUNTIME_ENV: ClassVar[Mapping[str, str]] = {}
+    """Variables that are settings of the run; paths in them are relative to :meth:`folder`."""
     SKIP_GOLDEN: ClassVar[bool] = False
 
     def generate_args(self, params: Mapping[str, Any]) -> TaskArgsBuilder:
@@ -184,7 +184,7 @@ class SceneTestCase:
         args = self.generate_args(params)
         expected = args.clone()
         chip = self.chip(args)
-        with self._environment(), self._open(config, options) as device:
+        with self._open(config, options) as device:
             for round_number in range(options.rounds):
                 given = args if round_number == options.rounds - 1 else args.clone()
                 values = [*given.tensors().values(), *given.scalars()]
@@ -213,19 +213,6 @@ class SceneTestCase:
             )
         return found
 
-    @contextlib.contextmanager
-    def _environment(self) -> Iterator[None]:
-        """Set RUNTIME_ENV. Paths in it are relative to the folder of the class."""
-        saved = dict(os.environ)
-        for name, value in self.RUNTIME_ENV.items():
-            is_path = name.endswith(("_DIR", "_PATH"))
-            os.environ[name] = str(self.folder() / value) if is_path else str(value)
-        try:
-            yield
-        finally:
-            os.environ.clear()
-            os.environ.update(saved)
-
     def _open(self, config: Mapping[str, Any], options: Options) -> Device:
         rings = config.get("runtime_env", {})
         unknown = set(rings) - set(_RING_SETTINGS)
@@ -236,14 +223,15 @@ class SceneTestCase:
                 name="runtime_env",
             )
         settings: dict[str, Any] = {_RING_SETTINGS[name]: _sizes(rings[name]) for name in rings}
+        settings |= {"backend": options.platform, "device": options.device}
+        settings["runtime"] = _RUNTIMES[self.RUNTIME]
         if options.log_level is not None:
             settings["log_level"] = options.log_level
-        return open_device(
-            options.platform,
-            runtime=_RUNTIMES[self.RUNTIME],
-            device=options.device,
-            settings=settings,
-        )
+        environment = {
+            name: str(self.folder() / value) if name.endswith(("_DIR", "_PATH")) else str(value)
+            for name, value in self.RUNTIME_ENV.items()
+        }
+        return open_device(config=load_with_plugins(settings, case_environ=environment))
 
     @classmethod
     def run_module(cls, module_name: str, arguments: Sequence[str] | None = None) -> None:

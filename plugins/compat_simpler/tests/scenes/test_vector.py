@@ -13,6 +13,7 @@ from simpler_setup import Scalar, SceneTestCase, TaskArgsBuilder, TensorArg, sce
 class TestVector(SceneTestCase):
     RTOL = 1e-5
     ATOL = 1e-5
+    RUNTIME_ENV = {"PTO2_RING_DEP_POOL": "1024"}
     CALLABLE = {
         "orchestration": {
             "source": "kernels/orchestration/vector.cpp",

@@ -332,11 +332,7 @@ class Task(Generic[Parameters, Value, Outcome]):
             views += outputs.slots
         if retries.count:
             views += self._add_retries(args, layout, retries, self._needed(memory))
-        for scalar in scalars:
-            args.add_scalar(scalar)
-        if pickled:
-            layout += [_PICKLED] * args.add_bytes(pickled)
-        args.add_kinds(bytes(layout))
+        _add_scalars(args, layout, scalars, pickled)
         return (args if layout else None), outputs, views
 
     def _needed(self, memory: ValueMemory | None) -> ValueMemory:
@@ -564,6 +560,15 @@ class Task(Generic[Parameters, Value, Outcome]):
         ]
         self._directions[count] = found
         return found
+
+
+def _add_scalars(args: TaskArgs, layout: list[int], scalars: list[float], pickled: bytes) -> None:
+    """Add the scalars, the pickle of small values, and the kinds of all arguments."""
+    for scalar in scalars:
+        args.add_scalar(scalar)
+    if pickled:
+        layout += [_PICKLED] * args.add_bytes(pickled)
+    args.add_kinds(bytes(layout))
 
 
 @dataclass(frozen=True)
