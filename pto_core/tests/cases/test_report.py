@@ -63,8 +63,8 @@ def test_report_survives_json() -> None:
 def test_json_keys_are_stable() -> None:
     assert sorted(FULL.to_json()) == [
         "api", "backend", "build", "case", "compared", "compile", "copies", "copy", "cores",
-        "device", "errors", "exit_code", "failing_seed", "files", "folder", "kernels", "outputs", "passed",
-        "peak_bytes", "process", "reference", "repeats", "run", "runtime", "seeds", "statistics",
+        "device", "errors", "exit_code", "failing_seed", "files", "folder", "kernels", "outputs",
+        "passed", "peak_bytes", "process", "reference", "repeats", "run", "runtime", "seeds", "statistics",
         "tasks", "trace_hash", "traces", "wall",
     ]  # fmt: skip
     assert sorted(FULL.to_json()["errors"][0]) == [
