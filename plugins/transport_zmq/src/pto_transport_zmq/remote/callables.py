@@ -420,8 +420,8 @@ class ChipSender:
                 *(one for one in options if not one.startswith("-I")),
                 *(include_option(Path(one), folder) for one in used),
             ],
-            function_name=orchestration and orchestration.function_name,
-            api=orchestration and orchestration.api,
+            function_name=None if orchestration is None else orchestration.function_name,
+            api=None if orchestration is None else orchestration.api,
         )
 
 
