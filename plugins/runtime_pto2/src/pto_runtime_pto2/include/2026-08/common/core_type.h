@@ -1,9 +1,2 @@
-// The type of core on which a task can run.
-#ifndef PTO_CORE_TYPE_H
-#define PTO_CORE_TYPE_H
-
-#include <cstdint>
-
-enum class CoreType : int32_t { AIC = 0, AIV = 1 };
-
-#endif
+// The types of cores are the same in both interfaces.
+#include "../../2026-03/common/core_type.h"
