@@ -17,7 +17,7 @@ KERNELS = {"SCALE": "aiv", "ADD": "aic", "BLOCKS": "aiv", "LANE": "aiv", "LANE_O
 PROGRAMS = (
     *("allocated_outputs", "views", "permuted", "blocks", "explicit_dependencies", "data"),
     *("manual_tensor", "counts", "fatal", "outside", "scalar_first", "auto_in_manual"),
-    *("unknown_dependency", "clusters", "predicates"),
+    *("unknown_dependency", "clusters", "predicates", "freed"),
 )
 IN = np.arange(128, dtype=np.float32).reshape(8, 16) + 1
 
@@ -96,6 +96,7 @@ def test_a_program_gives_the_right_result(device: Device, program: str) -> None:
         ("outside", r"programs\.cpp:\d+: a view exceeds its tensor: dimension 1 .* \[9, 17\)"),
         ("scalar_first", r"a tensor was added after a scalar"),
         ("auto_in_manual", r"AUTO scope is opened inside a MANUAL scope"),
+        ("freed", r"programs\.cpp:\d+: .* whose buffer has been freed: task 0 of ring 1 allocated"),
         ("unknown_dependency", r"has dependency 0, which names no task"),
     ],
 )

@@ -47,6 +47,13 @@ void Orchestrator::begin(const pto_run& run) {
 
 int32_t Orchestrator::wait_for_tensor(const pto_tensor_data& tensor, bool for_write, CallSite at) {
   if (run_.has_failed()) return current_.is_planning() ? 1 : -1;
+  if (tensor.owner != kNoTask && !submitter_.is_scope_open(tensor.owner)) {
+    run_.context.fail_at(at.file, at.line, {PTO_ERROR_USAGE, -1, tensor.owner},
+                         "the data of a tensor is accessed whose buffer has been freed: ",
+                         RingTaskName{tensor.owner},
+                         " allocated it in a scope that has ended; access it in that scope");
+    return -1;
+  }
   publisher_.publish();
   return TensorWait(run_, current_.edges(), wait_).wait(tensor, for_write, at) ? 0 : -1;
 }

@@ -26,6 +26,8 @@ class SubmitChecks {
   // Check the submit and fill in the data for its later steps: kernel, ring, id, counts, accesses.
   // Not inlined, because inlining would take registers from these steps and make them 2 % slower.
   [[gnu::noinline]] bool check(Draft& draft);
+  // Return whether the scope of a task is open, so that its outputs have memory.
+  bool is_scope_open(int64_t id) const;
 
  private:
   bool check_kernel(Draft& draft);
@@ -38,7 +40,6 @@ class SubmitChecks {
   bool check_new_output(Draft& draft, uint32_t index);
   bool check_address(const Draft& draft, uint32_t index);
   bool locate(const Draft& draft, uint32_t index, Access* access);
-  bool is_scope_open(int64_t id) const;
   bool is_output_of(int64_t id, uint64_t address);
 
   [[gnu::cold]] bool reject_kernel(const Draft& draft);
@@ -113,6 +114,7 @@ class RingSubmitter {
 
   // Return the id of the task (of block 0 for a block task); -1 after an error.
   int64_t submit(pto_tensor_task& task);
+  bool is_scope_open(int64_t id) const { return checks_.is_scope_open(id); }
 
  private:
   bool take_slots(Draft& draft);

@@ -221,10 +221,19 @@ void unknown_dependency(const ChipTensor& in, const ChipTensor& out) {
   rt_submit_aiv_task(kScale, args);
 }
 
+void freed(const ChipTensor& in, const ChipTensor&) {
+  const uint32_t corner[] = {0, 0};
+  ChipTensor kept = in;
+  PTO2_SCOPE() {
+    kept = scaled(in, 1, 0);
+  }
+  get_tensor_data<float>(kept, 2, corner);
+}
+
 constexpr void (*kPrograms[])(const ChipTensor&, const ChipTensor&) = {
-    allocated_outputs,  views,    permuted,  blocks,  explicit_dependencies, data,
-    manual_tensor,      counts,   fatal,     outside, scalar_first,          auto_in_manual,
-    unknown_dependency, clusters, predicates};
+    allocated_outputs,  views,    permuted,   blocks,  explicit_dependencies, data,
+    manual_tensor,      counts,   fatal,      outside, scalar_first,          auto_in_manual,
+    unknown_dependency, clusters, predicates, freed};
 
 }  // namespace
 
