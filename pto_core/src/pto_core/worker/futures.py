@@ -249,6 +249,8 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
                 return
             self._is_notified = True
             self._condition.notify_all()
+            if self._waiters:  # concurrent.futures.wait, which does not read the state again
+                self._known_to_have_ended()
             failed = not self._is_cancelled and self.failure is not None
             for waiter in self._waiters:
                 if self._is_cancelled:
