@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from multiprocessing import Pipe
 from pathlib import Path
 
 from pto_core.errors import EndpointClosedError
@@ -29,9 +30,11 @@ _CONNECTIONS = 40
 def check_parent_closes(subject: TransportSubject) -> None:
     """Require that frames sent before the parent closes arrive, and then the close is reported."""
     link = subject.link()
+    is_closed, closes = Pipe(duplex=False)
 
     def body() -> None:
         child = link.open_child()
+        is_closed.recv_bytes()
         for number in (1, 2, 3):
             same(receive_one(child), frame(number, number * 100), "frame before closing")
         await_closed(child)
@@ -42,6 +45,7 @@ def check_parent_closes(subject: TransportSubject) -> None:
         expect(parent.submit([frame(n, n * 100) for n in (1, 2, 3)]) == 3, "3 frames do not fit")
         parent.close()
         parent.close()
+        closes.send_bytes(b"closed")
 
 
 def check_child_closes(subject: TransportSubject) -> None:
