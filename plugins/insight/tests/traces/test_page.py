@@ -62,7 +62,7 @@ def large() -> Trace:
 def artefacts() -> Path:
     """Return the folder of files that people inspect after the tests."""
     default = Path(__file__).resolve().parents[4] / "build" / "artefacts"
-    folder = Path(os.environ.get("PTO_TEST_ARTEFACTS", default))
+    folder = Path(os.environ.get("TEST_ARTEFACTS", default))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
