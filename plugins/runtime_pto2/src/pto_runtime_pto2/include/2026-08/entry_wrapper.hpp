@@ -16,11 +16,12 @@
 #error "define PTO_ORCHESTRATION_ENTRY as the name of the orchestration's entry"
 #endif
 
-// Called if the source has no config function. A config function of the source is a better match,
-// so it has priority.
+// Called if the source has no config function. A config function of the source is no template, so it
+// has priority.
 namespace pto_orchestration_without_config {
 struct NoConfig {};
-inline NoConfig aicpu_orchestration_config(...) {
+template <class Args>
+NoConfig aicpu_orchestration_config(const Args&) {
   return {};
 }
 }  // namespace pto_orchestration_without_config
