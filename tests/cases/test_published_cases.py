@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pto_core
-from pto_core.errors import OrchestrationError
+from pto_core.errors import OrchestrationError, UsageError
+from pto_core.kernels import OrchestrationSource
 
 CRASHES = {
     "SIGSEGV": "*reinterpret_cast<volatile int*>(16) = 1;",
@@ -135,3 +137,39 @@ def test_bfloat16_in_half_precision_is_in_the_failure(case) -> None:
     for part in (before, failure):
         assert "kernel twice.cpp uses bfloat16" in part
         assert "in half precision" in part
+
+
+def test_host_build_graph_of_august_2026_runs_on_the_runtime_with_its_calls(case) -> None:
+    case.write(
+        "kernels/host.cpp",
+        '#include "pto_orchestration_api.h"\n'
+        'extern "C" void graph(const ChipTaskArgs& args) {\n'
+        "  CoreTaskArgs task;\n"
+        "  task.add_input(args.tensor(0).ref());\n"
+        "  task.add_output(args.tensor(1).ref());\n"
+        "  rt_submit_aiv_task(3, task);\n"
+        "}\n",
+    )
+    case.write(
+        "kernels/twice.cpp",
+        '#include "tensor.h"\n'
+        "#ifndef __gm__\n#define __gm__\n#endif\n"
+        "#ifndef __aicore__\n#define __aicore__\n#endif\n"
+        'extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {\n'
+        "  const auto& a = *reinterpret_cast<const ChipTensor*>(args[0]);\n"
+        "  const auto& f = *reinterpret_cast<const ChipTensor*>(args[1]);\n"
+        "  for (uint64_t i = 0; i < a.numel(); ++i) {\n"
+        "    f.data_as<float>()[i] = 2 * a.data_as<float>()[i];\n"
+        "  }\n"
+        "}\n",
+    )
+    done = case.run("-v", "-r", "host_build_graph")
+    assert done.returncode == 0, done.stderr
+    assert "tensormap_and_ringbuffer" in done.stdout
+    assert "2026-08" in done.stdout
+    source = OrchestrationSource(case.folder / "kernels/host.cpp", "graph")
+    with (
+        pto_core.open_device("a2a3sim", runtime="host_build_graph") as device,
+        pytest.raises(UsageError, match=r"2026-08 .*runtime='tensormap_and_ringbuffer'"),
+    ):
+        device.run(pto_core.ChipCallable(source), np.zeros(4), 4)

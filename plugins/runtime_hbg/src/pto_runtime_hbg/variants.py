@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pto_core.interfaces import (
@@ -18,6 +18,8 @@ from pto_core.interfaces import (
 _PACKAGE = Path(__file__).parent
 _INCLUDE = _PACKAGE / "include"
 _NATIVE = _PACKAGE / "native"
+_AUGUST = (r"\b(?:Chip|L2)TaskArgs\b",)  # the argument of an entry
+_RUNS_AUGUST = "tensormap_and_ringbuffer"
 _COMMON_SOURCES = (
     *("diagnosis.cpp", "graph.cpp", "graph_image.cpp", "instance.cpp"),
     *("orchestration_calls.cpp", "scheduler.cpp"),
@@ -65,7 +67,11 @@ class BuildGraphVariant:
         )
 
     def program_interfaces(self) -> tuple[ProgramInterface, ...]:
-        """Return the interface of March 2026; an orchestration's library exports only its entry."""
+        """Return the interface of March 2026; an orchestration's library exports only its entry.
+
+        In August 2026, host_build_graph has the calls of tensormap_and_ringbuffer, so that variant
+        runs its programs.
+        """
         headers = (_INCLUDE / self.name, _INCLUDE / "calls", abi_include_dir())
         orchestration = OrchestrationBuild(
             include_dirs=headers,
@@ -75,7 +81,10 @@ class BuildGraphVariant:
                 f"-Wl,--version-script={_INCLUDE / 'calls' / 'exports.map'}",
             ),
         )
-        return (ProgramInterface("2026-03", orchestration, headers),)
+        march = ProgramInterface("2026-03", orchestration, headers)
+        if self.name != "host_build_graph":
+            return (march,)
+        return march, replace(march, name="2026-08", marks=_AUGUST, runtime=_RUNS_AUGUST)
 
     def options(self) -> tuple[Option, ...]:
         """List the settings that this variant adds."""

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
+    from pto_core.cases.job import Job
+    from pto_core.cases.kernel_config import KernelConfig
     from pto_core.config import Config
     from pto_core.interfaces import Backend
 
@@ -100,35 +102,29 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core import log, plugins
     from pto_core.cases.job import Job
     from pto_core.cases.kernel_config import load_kernel_config
-    from pto_core.cases.session import (
-        JobRun,
-        diagnostics_of,
-        texts_without_diagnostics,
-        without_diagnostics,
-    )
-    from pto_core.config import load_with_plugins
+    from pto_core.cases.session import JobRun, diagnostics_of
     from pto_core.device import open_device
-    from pto_core.toolchain import BuildEvent, Toolchain
+    from pto_core.toolchain import BuildEvent, Toolchain, program_interface
 
     # The supervisor starts the time limit at this event, because user files run from here on.
     emit("phase", phase="loading")
     sys.dont_write_bytecode = True  # do not create __pycache__ in the folder of the case
     job = Job.from_json(text)
     kernel_config = load_kernel_config(job.kernel_config)
-    config = load_with_plugins(
-        without_diagnostics(job.settings),
-        texts_without_diagnostics(job.set_),
-        without_diagnostics(kernel_config.settings),
-        case_environ=kernel_config.environment,
-        case_origin=f"{kernel_config.path.name} RUNTIME_CONFIG",
-    )
+    config = _settings(job, kernel_config)
+    runtime = plugins.load_runtime(config["runtime"])
+    entry = kernel_config.orchestration(runtime.name)
+    interface = None if entry.is_python else program_interface(runtime, entry.source, entry.api)
+    if interface is not None and interface.runtime is not None:
+        kernel_config = kernel_config.of_one_runtime(runtime.name)
+        config = _settings(job, kernel_config, runtime=interface.runtime)
+        runtime = plugins.load_runtime(interface.runtime)
     log.configure(config)
     for warning in (*config.warnings, *kernel_config.warnings):
         log.get(__name__).warning("configuration", reason=warning)
     os.environ.update(kernel_config.environment)
     emit("prepared", cache_dir=str(config["cache_dir"]))
     backend = plugins.load_backend(config["backend"])
-    runtime = plugins.load_runtime(config["runtime"])
     config = config.replace({**_observed(config, activity), **_seeded(config, backend, job.seed)})
 
     def progress(event: BuildEvent) -> None:
@@ -150,6 +146,20 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
         toolchain,
         lambda config: open_device(config=config),
         lambda seed: config.replace(_seeded(config, backend, seed)),
+    )
+
+
+def _settings(job: Job, kernel_config: KernelConfig, **fixed: str) -> Config:
+    """Read the settings of the job; ``fixed`` replaces some of them."""
+    from pto_core.cases.session import texts_without_diagnostics, without_diagnostics
+    from pto_core.config import load_with_plugins
+
+    return load_with_plugins(
+        {**without_diagnostics(job.settings), **fixed},
+        texts_without_diagnostics(job.set_),
+        without_diagnostics(kernel_config.settings),
+        case_environ=kernel_config.environment,
+        case_origin=f"{kernel_config.path.name} RUNTIME_CONFIG",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,6 +84,11 @@ class KernelConfig:
     def orchestration(self, runtime: str) -> OrchestrationEntry:
         """Return the orchestration for ``runtime``; raises UsageError if there is none."""
         return self._chosen("ORCHESTRATION", self.orchestrations, runtime)
+
+    def of_one_runtime(self, runtime: str) -> KernelConfig:
+        """Return a copy whose entries for ``runtime`` are those for every runtime."""
+        kernels, orchestration = self.kernels(runtime), self.orchestration(runtime)
+        return replace(self, kernel_lists={"": kernels}, orchestrations={"": orchestration})
 
     def _chosen(self, name: str, by_runtime: Mapping[str, _Chosen], runtime: str) -> _Chosen:
         found = by_runtime.get("", by_runtime.get(runtime))

@@ -231,7 +231,17 @@ class SourceRequests:
 
     def interface(self, source: OrchestrationSource) -> ProgramInterface:
         """Return the interface for which an orchestration is written."""
-        return program_interface(self._runtime, source.path, source.api)
+        found = program_interface(self._runtime, source.path, source.api)
+        if found.runtime is None:
+            return found
+        raise UsageError(
+            f"{source.path.name} is written for the interface {found.name} of "
+            f"{self._runtime.name}, which the runtime {found.runtime!r} runs; open the device with "
+            f"runtime={found.runtime!r}",
+            name="runtime",
+            value=self._runtime.name,
+            expected=found.runtime,
+        )
 
     def kernel(self, kernel: CoreCallable, api: str | None = None) -> BuildRequest:
         """Return the build request for a kernel that is given as a KernelSource.

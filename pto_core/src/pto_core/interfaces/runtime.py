@@ -44,13 +44,15 @@ class ProgramInterface:
     such as ``"2026-08"``. ``orchestration``: the recipe for orchestrations.
     ``kernel_include_dirs``: the include folders for kernels. ``marks``: regular expressions for
     names that occur only in sources for this version. A source that does not state its interface
-    has the first interface with a mark in it.
+    has the first interface with a mark in it. ``runtime``: the name of another variant that runs
+    the programs of this interface, or None.
     """
 
     name: str
     orchestration: OrchestrationBuild
     kernel_include_dirs: tuple[Path, ...]
     marks: tuple[str, ...] = ()
+    runtime: str | None = None
 
 
 @dataclass(frozen=True)
