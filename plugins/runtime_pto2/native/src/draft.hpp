@@ -13,22 +13,24 @@ namespace pto::ring_buffer {
 
 struct Draft {
   // `space` has one Access for each parameter.
-  Draft(pto_tensor_task& submitted, Access* space) : task(submitted), accesses(space) {}
+  Draft(pto_tensor_task& submitted, Access* space)
+      : task(submitted),
+        accesses(space),
+        access_tags(PTO_TAG_NO_DEP + uint32_t{submitted.api != PTO_API_2026_03}) {}
 
   bool is_block_task() const { return task.block_dim != 0; }
   // Return whether a parameter with this tag has an Access. In 2026-08, NO_DEP has an edge to the
   // owner of the buffer, so it has one.
-  bool has_access(uint32_t tag) const {
-    return tag < PTO_TAG_NO_DEP + uint32_t{task.api != PTO_API_2026_03};
-  }
+  bool has_access(uint32_t tag) const { return tag < access_tags; }
   bool is_fresh(uint32_t parameter) const { return (fresh >> parameter & 1) != 0; }
 
   // Members without an initial value are set in check() or in their step.
   pto_tensor_task& task;
   Access* accesses;  // accesses of the parameters with has_access(), in their order
+  uint32_t access_tags;  // number of tags for which has_access() is true
   uint64_t kernel;
   uint64_t lane_kernels[PTO_LANES];
-  uint32_t core_type;
+  uint32_t traits;  // bits of Trait without kIsBlock and the cluster
   uint32_t ring;
   uint32_t count = 1;  // number of slots
   int64_t id;          // task id of the first slot; known before the slots are taken

@@ -306,7 +306,7 @@ bool LiveRings::write_payload(Draft& draft) {
   return true;
 }
 
-pto_payload* LiveRings::take_payload(Draft& draft) {
+inline pto_payload* LiveRings::take_payload(Draft& draft) {
   draft.payload.size_class = Payloads::class_of(draft.payload.length);
   draft.payload.memory = run_.space.payloads().take(draft.payload.size_class);
   if (draft.payload.memory == nullptr) {
@@ -387,9 +387,8 @@ void LiveRings::write_descriptor(const Draft& draft, uint32_t block) {
   descriptor.block_id = block;
   descriptor.head = slot_ref(draft.ring, ring.slot(draft.number));
   descriptor.payload_length = static_cast<uint16_t>(draft.payload.length);
-  descriptor.core_type = static_cast<uint8_t>(draft.core_type);
+  descriptor.traits = static_cast<uint8_t>(draft.traits);
   descriptor.lanes = task.lanes;
-  descriptor.has_predicate = task.predicate != nullptr;
   descriptor.block_id_at = static_cast<uint16_t>(draft.payload.block_id_at);
   if (task.clusters == nullptr) return;
   descriptor.cluster = task.clusters[block];

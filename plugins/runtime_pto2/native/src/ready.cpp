@@ -5,6 +5,7 @@
 namespace pto::ring_buffer {
 
 void Ready::begin() {
+  has_had_mixed_.store(false, std::memory_order_relaxed);
   const pto_topology& topology = *context_.platform->topology;
   threads_ = topology.schedulers;
   used_ = shards_ < threads_ ? shards_ : threads_;
@@ -37,6 +38,7 @@ void Ready::begin() {
 
 void Ready::add(uint32_t thread, SlotRef head, SlotRef producer) {
   uint32_t& traits = rings_.state(head).traits;
+  if ((traits & (kHasPredicate | kIsBlock)) == 0) return add_one(thread, head, producer);
   const bool is_skipped = (traits & kHasPredicate) != 0 && !is_predicate_true(head);
   if (is_skipped) traits |= kIsDummy;
   if ((traits & kIsBlock) == 0) return add_one(thread, head, producer);
@@ -108,7 +110,9 @@ void Ready::add_one(uint32_t thread, SlotRef task, SlotRef producer) {
   move<Event::kSatisfy>(state.phase);
   if (context_.platform->tracing) trace_ready(thread, task, producer);
   if ((state.traits & kIsDummy) != 0) return lanes_[thread].dummies.push(rings_, task);
-  const uint32_t type = (state.traits & kIsMixed) != 0 ? kClusterQueue : state.traits & kCoreType;
+  const bool is_mixed = (state.traits & kIsMixed) != 0;
+  if (is_mixed) has_had_mixed_.store(true, std::memory_order_relaxed);
+  const uint32_t type = is_mixed ? kClusterQueue : state.traits & kCoreType;
   const uint32_t cluster = state.traits >> kClusterShift;
   if (cluster == 0) {
     lanes_[thread].local[type].push(rings_, task);

@@ -202,11 +202,11 @@ class Ready {
   uint32_t take(uint32_t thread, uint32_t type, bool others_first, uint32_t limit, SlotRef* out,
                 LaneStatistics& statistics);
 
-  // Called by lane `thread`: return a ready task that runs no kernel; kNoSlot if there is none.
-  SlotRef take_dummy(uint32_t thread) {
-    TaskList& dummies = lanes_[thread].dummies;
-    return dummies.size() > 0 ? dummies.pop(rings_) : kNoSlot;
-  }
+  // Called by lane `thread`: whether a task that runs no kernel is ready, and such a task.
+  bool has_dummy(uint32_t thread) const { return lanes_[thread].dummies.size() > 0; }
+  SlotRef take_dummy(uint32_t thread) { return lanes_[thread].dummies.pop(rings_); }
+  // Return whether the run has had a ready task that needs several cores of a cluster.
+  bool has_had_mixed() const { return has_had_mixed_.load(std::memory_order_relaxed); }
 
   // Called by lane `thread`: move tasks from its inbox to the queues of their clusters.
   void receive(uint32_t thread) {
@@ -269,6 +269,7 @@ class Ready {
   uint32_t shards_ = 1;  // the requested number of shards
   uint32_t used_ = 1;    // the number of shards in this run: at most one for each scheduler
   uint32_t threads_ = 1;
+  std::atomic<bool> has_had_mixed_{false};
   uint8_t lane_of_cluster_[PTO_MAX_BLOCKS] = {};
   Lane lanes_[PTO_MAX_AICPU_THREADS] = {};
   TaskList pinned_[PTO_CORE_TYPES][PTO_MAX_BLOCKS];

@@ -144,10 +144,7 @@ void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& de
   state.held.store(0, std::memory_order_relaxed);
   state.released.store(0, std::memory_order_relaxed);
   state.phase.store(target(Event::kWire), std::memory_order_relaxed);
-  state.traits = static_cast<uint32_t>(descriptor.cluster + 1) << kClusterShift |
-                 (descriptor.core_type == kNoCore ? uint32_t{kIsDummy} : descriptor.core_type) |
-                 (descriptor.lanes != 0 ? uint32_t{kIsMixed} : 0) |
-                 (descriptor.has_predicate != 0 ? uint32_t{kHasPredicate} : 0);
+  state.traits = descriptor.traits | static_cast<uint32_t>(descriptor.cluster + 1) << kClusterShift;
   if (descriptor.block_dim > 0) {
     state.traits |= kIsBlock;
     state.blocks_left.store(descriptor.block_dim, std::memory_order_relaxed);
@@ -362,7 +359,8 @@ void Dispatcher::free_core(Lane& lane, uint32_t core) {
 
 bool Dispatcher::fill_cores(Lane& lane) {
   const int64_t before = lane.dispatched.load(std::memory_order_relaxed);
-  fill_clusters(lane);
+  const bool has_had_mixed = ready_.has_had_mixed();
+  if (has_had_mixed) fill_clusters(lane);
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
     const uint32_t free_count = lane.free_count[type];
     if (free_count == 0) continue;
@@ -376,7 +374,7 @@ bool Dispatcher::fill_cores(Lane& lane) {
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
     if (usable_count(lane, type) == 0) ready_.leave(lane.thread, type, lane.statistics);
   }
-  if (ready_.has_local(lane.thread, kClusterQueue)) {
+  if (has_had_mixed && ready_.has_local(lane.thread, kClusterQueue)) {
     ready_.leave(lane.thread, kClusterQueue, lane.statistics);
   }
   return lane.dispatched.load(std::memory_order_relaxed) != before;
@@ -390,8 +388,12 @@ void Dispatcher::fill_unpinned(Lane& lane, uint32_t type, bool others_first) {
       ready_.take(lane.thread, type, others_first, limit, tasks, lane.statistics);
   for (uint32_t i = 0; i < count; ++i) __builtin_prefetch(&rings_.descriptor(tasks[i]));
   for (uint32_t i = 0; i < count; ++i) prefetch_payload(tasks[i]);
+  if (count == 0) return;
+  pto_core_mask cores = usable_cores(lane, type);
   for (uint32_t i = 0; i < count; ++i) {
-    put_on_core(lane, first_of(usable_cores(lane, type)), tasks[i]);
+    const uint32_t core = first_of(cores);
+    cores.words[core / 64] &= ~(uint64_t{1} << (core % 64));
+    put_on_core(lane, type, core, tasks[i]);
   }
 }
 
@@ -412,21 +414,21 @@ void Dispatcher::fill_pinned(Lane& lane, uint32_t type) {
     for (uint32_t core = first; core < end; ++core) {
       if (!contains(lane.free_cores[type], core)) continue;
       if ((ready_.pinned(lane.thread, type) >> cluster & 1) == 0) break;
-      put_on_core(lane, core, ready_.take_pinned(lane.thread, type, cluster));
+      put_on_core(lane, type, core, ready_.take_pinned(lane.thread, type, cluster));
       ++lane.statistics.pinned;
     }
   }
 }
 
-void Dispatcher::put_on_core(Lane& lane, uint32_t core, SlotRef task) {
+void Dispatcher::put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task) {
   const TaskDescriptor& descriptor = rings_.descriptor(task);
   move<Event::kDispatch>(rings_.state(task).phase);
-  take_core(lane, core, task,
+  take_core(lane, type, core, task,
             descriptor.block_dim > 0 ? copy_payload(lane, descriptor) : descriptor.payload);
 }
 
-void Dispatcher::take_core(Lane& lane, uint32_t core, SlotRef task, const pto_payload* payload) {
-  const uint32_t type = context_.platform->topology->core_type[core];
+void Dispatcher::take_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task,
+                           const pto_payload* payload) {
   lane.free_cores[type].words[core / 64] &= ~(uint64_t{1} << (core % 64));
   --lane.free_count[type];
   lane.running[core] = task;
@@ -496,12 +498,12 @@ void Dispatcher::put_on_cluster(Lane& lane, uint32_t cluster, SlotRef task) {
     payload->header.kernel = payload->lanes[one].kernel;
     payload->header.func_id = payload->lanes[one].func_id;
     payload->global.sub_block_id = payload->lanes[one].sub_block_id;
-    take_core(lane, core_of(cluster, one), task, &payload->header);
+    take_core(lane, one == 0 ? PTO_CORE_AIC : PTO_CORE_AIV, core_of(cluster, one), task,
+              &payload->header);
   }
 }
 
-uint32_t Dispatcher::usable_count(const Lane& lane, uint32_t type) const {
-  if (lane.reserved_cluster < 0) return lane.free_count[type];
+uint32_t Dispatcher::count_usable(const Lane& lane, uint32_t type) const {
   const pto_core_mask cores = usable_cores(lane, type);
   return static_cast<uint32_t>(__builtin_popcountll(cores.words[0]) +
                                __builtin_popcountll(cores.words[1]));
@@ -622,7 +624,7 @@ int32_t Scheduler::step(uint32_t thread) {
   rings |= wired.rings;
   phases.end(PTO_TRACE_WIRE, wired.wired);
   ready_.receive(thread);
-  rings |= complete_dummies(lane);
+  if (ready_.has_dummy(thread)) rings |= complete_dummies(lane);
   const uint32_t in_flight = lane.in_flight;
   const bool has_dispatched = dispatcher_.fill_cores(lane);
   phases.end(PTO_TRACE_FILL, lane.in_flight - in_flight);
@@ -668,7 +670,8 @@ uint32_t Scheduler::collect(Lane& lane) {
 // bits, the rings in which a task may be able to retire now.
 uint32_t Scheduler::complete_dummies(Lane& lane) {
   uint32_t rings = 0;
-  for (SlotRef task; (task = ready_.take_dummy(lane.thread)) != kNoSlot;) {
+  while (ready_.has_dummy(lane.thread)) {
+    const SlotRef task = ready_.take_dummy(lane.thread);
     move<Event::kDispatch>(rings_.state(task).phase);
     ++lane.statistics.dispatches;
     rings |= completion_.complete(lane.thread, task, PTO_MAX_CORES);

@@ -161,21 +161,25 @@ class Dispatcher {
   // Take ready tasks and dispatch them in one batch. Return whether there was a task.
   bool fill_cores(Lane& lane);
   // Return the number of free cores that single tasks may use.
-  uint32_t usable_count(const Lane& lane, uint32_t type) const;
+  uint32_t usable_count(const Lane& lane, uint32_t type) const {
+    return lane.reserved_cluster < 0 ? lane.free_count[type] : count_usable(lane, type);
+  }
   // Return the number of clusters of which all cores are free.
   uint32_t free_clusters(const Lane& lane) const;
 
  private:
+  [[gnu::cold]] uint32_t count_usable(const Lane& lane, uint32_t type) const;
   void fill_clusters(Lane& lane);
   bool is_free(const Lane& lane, uint32_t cluster, uint32_t lanes) const;
   uint32_t core_of(uint32_t cluster, uint32_t lane) const;
   void put_on_cluster(Lane& lane, uint32_t cluster, SlotRef task);
   pto_core_mask usable_cores(const Lane& lane, uint32_t type) const;
-  void take_core(Lane& lane, uint32_t core, SlotRef task, const pto_payload* payload);
+  void take_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task,
+                 const pto_payload* payload);
   void fill_unpinned(Lane& lane, uint32_t type, bool others_first);
   void fill_pinned(Lane& lane, uint32_t type);
   void prefetch_payload(SlotRef task) const;
-  void put_on_core(Lane& lane, uint32_t core, SlotRef task);
+  void put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task);
   pto_payload* copy_payload(Lane& lane, const TaskDescriptor& descriptor);
   void dispatch(Lane& lane);
 

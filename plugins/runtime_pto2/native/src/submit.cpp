@@ -99,25 +99,24 @@ bool SubmitChecks::check(Draft& draft) {
 
 bool SubmitChecks::check_kernel(Draft& draft) {
   const pto_tensor_task& task = draft.task;
+  if ((task.is_dummy | task.lanes) != 0) return check_lanes(draft);
   const int32_t registered = kernels_.core_type(task.func_id);
   const int32_t core_type = task.core_type >= 0 ? task.core_type : registered;
-  if (task.is_dummy != 0) {
-    draft.kernel = 0;
-    draft.core_type = kNoCore;
-    return true;
-  }
-  if (task.lanes != 0) return check_lanes(draft);
   draft.kernel = task.kernel != 0 ? task.kernel : kernels_.address(task.func_id);
-  draft.core_type = static_cast<uint32_t>(core_type);
+  draft.traits =
+      static_cast<uint32_t>(core_type) | (task.predicate != nullptr ? uint32_t{kHasPredicate} : 0);
   const bool is_type = core_type == PTO_CORE_AIC || core_type == PTO_CORE_AIV;
   if (draft.kernel != 0 && is_type && (registered < 0 || registered == core_type)) return true;
   return reject_kernel(draft);
 }
 
+// Check a task that runs no kernel, or several.
 bool SubmitChecks::check_lanes(Draft& draft) {
   const pto_tensor_task& task = draft.task;
   draft.kernel = 0;
-  draft.core_type = (task.lanes & PTO_LANE_AIC) != 0 ? PTO_CORE_AIC : PTO_CORE_AIV;
+  draft.traits = (task.is_dummy != 0 ? kIsDummy : kIsMixed) |
+                 ((task.lanes & PTO_LANE_AIC) != 0 ? PTO_CORE_AIC : PTO_CORE_AIV) |
+                 (task.predicate != nullptr ? uint32_t{kHasPredicate} : 0);
   for (uint32_t lane = 0; lane < PTO_LANES; ++lane) {
     draft.lane_kernels[lane] = 0;
     if ((task.lanes >> lane & 1) == 0) continue;
@@ -640,15 +639,21 @@ void RingSubmitter::write_records(const Draft& draft) {
 // Insert the accesses of the task into the tensor map. This step is the last one, so that the data
 // loaded by the look-ups is still in the cache.
 void RingSubmitter::insert_accesses(const Draft& draft) {
-  if (draft.entries == 0 || draft.task.is_manual != 0) return;
+  if (draft.entries == 0) return;
+  if (draft.task.api == PTO_API_2026_03) return insert_each<false>(draft);
+  if (draft.task.is_manual == 0) insert_each<true>(draft);
+}
+
+// `has_flags`: whether the parameters have the flag is_manual.
+template <bool has_flags>
+void RingSubmitter::insert_each(const Draft& draft) {
   TensorMap& map = run_.space.map();
   const pto_param* const params = draft.task.params;
   const uint32_t count = draft.task.num_params;
   const Access* access = draft.accesses;
-  const bool has_flags = draft.task.api != PTO_API_2026_03;
   for (uint32_t index = 0; index < count; ++index) {
     const uint32_t tag = params[index].tag;
-    if (!draft.has_access(tag)) continue;
+    if (tag >= PTO_TAG_NO_DEP + uint32_t{has_flags}) continue;
     const Access& here = *access++;
     if (has_flags && (tag == PTO_TAG_NO_DEP || params[index].is_manual != 0)) continue;
     if (tag == PTO_TAG_INPUT) {
@@ -672,15 +677,16 @@ bool RingSubmitter::log_submit(const Draft& draft) {
     tensor.reserved[0] = static_cast<uint8_t>(index);
     if (!log.add_access(tensor)) return false;
   }
-  const pto_logged_task row{draft.id,
-                            task.file,
-                            task.line,
-                            task.func_id,
-                            draft.heap_address,
-                            0,
-                            draft.core_type == kNoCore ? -1 : static_cast<int32_t>(draft.core_type),
-                            task.block_dim,
-                            0};
+  const pto_logged_task row{
+      draft.id,
+      task.file,
+      task.line,
+      task.func_id,
+      draft.heap_address,
+      0,
+      (draft.traits & kIsDummy) != 0 ? -1 : static_cast<int32_t>(draft.traits & kCoreType),
+      task.block_dim,
+      0};
   if (!log.add_task(row)) return false;
   if (task.clusters == nullptr) return true;
   for (uint32_t block = 0; block < draft.count; ++block) {

@@ -127,6 +127,8 @@ class RingSubmitter {
   bool reserve_entries(const Draft& draft);
   void write_records(const Draft& draft);
   void insert_accesses(const Draft& draft);
+  template <bool has_flags>
+  void insert_each(const Draft& draft);
   [[gnu::cold, gnu::noinline]] bool log_submit(const Draft& draft);
   int64_t owner_of(const pto_tensor_data& tensor);
 

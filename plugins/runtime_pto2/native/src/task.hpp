@@ -97,9 +97,6 @@ struct Edge {
 };
 static_assert(sizeof(Edge) == 16, "a cache line must contain four edges");
 
-// The core type of a task that runs no kernel.
-constexpr uint8_t kNoCore = PTO_CORE_TYPES;
-
 // The payload of a task of 2026-08. Its tensors follow. If it is aligned to 64 bytes, so are they.
 struct ChipPayload {
   struct Lane {
@@ -132,10 +129,9 @@ struct alignas(64) TaskDescriptor {
   SlotRef head;             // for a block task: the slot of its block 0, which has all edges
   uint16_t payload_length;  // bytes
   uint16_t block_id_at;     // offset in the payload of the number to which block_id is added
-  uint8_t core_type;        // PTO_CORE_*, or kNoCore
+  uint8_t traits;           // bits of Trait without kIsBlock and the cluster
   uint8_t lanes;            // PTO_LANE_*; 0: the task runs on one core
-  uint8_t has_predicate;
-  uint8_t reserved[5];
+  uint8_t reserved[6];
 };
 static_assert(sizeof(TaskDescriptor) == 64, "a descriptor must fill one cache line");
 

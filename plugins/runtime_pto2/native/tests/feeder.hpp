@@ -191,7 +191,7 @@ class Feeder {
     descriptor.block_id = block;
     descriptor.head = slot_ref(task.ring, ring.slot(number));
     descriptor.payload_length = sizeof(pto_payload) + 2 * sizeof(uint64_t);
-    descriptor.core_type = static_cast<uint8_t>(task.type);
+    descriptor.traits = static_cast<uint8_t>(task.type);
     descriptor.block_id_at = sizeof(pto_payload) + sizeof(uint64_t);
     ring.record(number + block).file = "feeder";
     ring.record(number + block).line = static_cast<int32_t>(task.cookie);
