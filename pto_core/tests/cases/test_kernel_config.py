@@ -43,6 +43,20 @@ def test_good_file(config, tmp_path) -> None:
     assert loaded.environment == {"A": "1"}
 
 
+def test_keys_of_pypto(config, tmp_path) -> None:
+    keys = '"external": True, "enable_sdma": True, "extra_include_dirs": ["include", "/opt"]'
+    loaded = config(
+        GOOD.replace('"aiv"', f'"aiv", {keys}') + 'RUNTIME_CONFIG = {"enable_sdma": True}\n'
+    )
+    (kernel,) = loaded.kernels("anything")
+    assert kernel.include_dirs == (tmp_path / "include", Path("/opt"))
+    assert loaded.settings == {}
+    (warning,) = loaded.warnings
+    assert "RUNTIME_CONFIG['enable_sdma'] = True has no effect; simulated devices" in warning
+    with pytest.raises(UsageError, match=r"'extra_include_dirs'\] is 'include'; expected a list"):
+        config(GOOD.replace('"aiv"', '"aiv", "extra_include_dirs": "include"'))
+
+
 def test_orchestration_by_runtime(config) -> None:
     loaded = config(
         GOOD.replace(

@@ -14,8 +14,13 @@ from pto_core.errors import UsageError
 from pto_core.errors.values import shown, suggestion
 from pto_core.kernels.direction import Parameter, parse_signature
 
-_KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "signature")
-_ORCHESTRATION_KEYS = ("source", "function_name", "signature", "api")
+# pypto states with "external" that a source was written by hand, and with "enable_sdma" that a
+# program uses a transfer engine of the card. Neither has an effect here.
+_KERNEL_KEYS = (
+    *("func_id", "source", "core_type", "name", "function_name", "signature"),
+    *("extra_include_dirs", "external", "enable_sdma"),
+)
+_ORCHESTRATION_KEYS = ("source", "function_name", "signature", "api", "enable_sdma")
 _OPTIONAL = ("RUNTIME_CONFIG", "RUNTIME_ENV")
 _CORE_TYPES = ("aic", "aiv")
 # Keys of RUNTIME_CONFIG that only later versions of the published runner read, each with advice. A
@@ -23,6 +28,7 @@ _CORE_TYPES = ("aic", "aiv")
 _LATER_SETTINGS = {
     "rounds": "use --repeat N to run a case N times",
     "orch_thread_num": "every run has one orchestrator thread",
+    "enable_sdma": "simulated devices have no such transfer engine",
 }
 _LARGEST_FUNC_ID = 4095  # the size of every runtime's kernel table
 
@@ -39,6 +45,7 @@ class KernelEntry:
     name: str
     function: str | None
     signature: tuple[Parameter, ...] | None
+    include_dirs: tuple[Path, ...] = ()
 
     @property
     def is_python(self) -> bool:
@@ -175,7 +182,9 @@ def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
     name = entry.get("name", function or source.stem)
     if not isinstance(name, str) or not name:
         raise check.wrong(f"{where}['name']", name, "a text")
-    return KernelEntry(func_id, source, core_type, name, function, check.signature(where, entry))
+    signature = check.signature(where, entry)
+    include_dirs = check.folders(where, entry)
+    return KernelEntry(func_id, source, core_type, name, function, signature, include_dirs)
 
 
 def _refuse_duplicates(check: _Check, where: str, kernels: tuple[KernelEntry, ...]) -> None:
@@ -265,6 +274,13 @@ class _Check:
             hint = suggestion(path.name, names)
             raise self.wrong(f"{where}['source']", str(source), "a file that exists", hint)
         return path
+
+    def folders(self, where: str, entry: Mapping[str, Any]) -> tuple[Path, ...]:
+        given = entry.get("extra_include_dirs", ())
+        is_list = isinstance(given, list | tuple)
+        if not is_list or not all(isinstance(one, str | Path) for one in given):
+            raise self.wrong(f"{where}['extra_include_dirs']", given, "a list of folders")
+        return tuple(self._path.parent / one for one in given)
 
     def signature(self, where: str, entry: Mapping[str, Any]) -> tuple[Parameter, ...] | None:
         given = entry.get("signature")

@@ -557,11 +557,13 @@ def _kernel_request(
     runtime: Runtime,
     api: str | None,
 ) -> BuildRequest:
+    interface = program_interface(runtime, kernel.source, default=api)
     return toolchain.kernel(
         kernel.source,
         kernel.core_type,
         recipe_of(backend, kernel.core_type),
-        program_interface(runtime, kernel.source, default=api).kernel_include_dirs,
+        (*kernel.include_dirs, *interface.kernel_include_dirs),
+        interface.kernel_options(kernel.core_type),
     )
 
 

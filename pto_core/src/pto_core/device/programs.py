@@ -251,12 +251,13 @@ class SourceRequests:
         assert isinstance(kernel.binary, KernelSource)
         core = kernel.core_type.name.lower()
         path = kernel.binary.path
+        interface = program_interface(self._runtime, path, default=api)
         return self._toolchain.kernel(
             path,
             core,
             recipe_of(self._backend, core),
-            program_interface(self._runtime, path, default=api).kernel_include_dirs,
-            kernel.binary.options,
+            interface.kernel_include_dirs,
+            (*interface.kernel_options(core), *kernel.binary.options),
         )
 
     def orchestration(self, source: OrchestrationSource) -> BuildRequest:

@@ -152,7 +152,8 @@ class CoreCallable(Generic[Parameters]):
     ``binary``: a :class:`KernelSource`, the path of a shared library that exports ``kernel_entry``,
     or a Python function. ``core_type``: ``"aic"`` or ``"aiv"``. ``signature``: one
     :class:`~pto_core.kernels.Parameter` for each argument; required only for a Python function that
-    runs under a C++ orchestration. Raises UsageError.
+    runs under a C++ orchestration. If that of a compiled kernel has no scalar, it lists the arrays,
+    and scalars may follow. Raises UsageError.
 
     A Python function receives a NumPy array for each device array, and an int, float or bool for
     each scalar. The array is a view of device memory and valid only during the call. The function

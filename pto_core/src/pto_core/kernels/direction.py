@@ -220,7 +220,10 @@ def task_signature(
         listed = [
             _listed(f"number {i}", p.direction, type_code(p)) for i, p in enumerate(signature)
         ]
-        return TaskSignature(listed, len(listed), False, int(Direction.UNSPECIFIED))
+        # Published signatures of compiled kernels list tensors only. Scalars may follow.
+        is_open = function is None and all(p.direction is not Direction.SCALAR for p in signature)
+        more = Direction.SCALAR if is_open else Direction.UNSPECIFIED
+        return TaskSignature(listed, len(listed), is_open, int(more))
     if function is None:
         return TaskSignature([], 0, True, int(Direction.UNSPECIFIED))
     annotations = _annotations(function)
