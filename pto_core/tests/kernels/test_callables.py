@@ -59,6 +59,13 @@ def test_unknown_cores_are_refused(core: Any) -> None:
         CoreCallable(len, core)
 
 
+@pytest.mark.parametrize("kernel_binary", [len, KernelSource("relu.cpp")])
+def test_only_a_library_has_any_core(kernel_binary: Any) -> None:
+    with pytest.raises(UsageError, match="'any' is for the path of a compiled kernel"):
+        CoreCallable(kernel_binary, "any")
+    assert CoreCallable("relu.so", "any").core_type == -1
+
+
 def test_the_decorator_needs_a_core() -> None:
     with pytest.raises(UsageError, match="core='aiv'"):
         kernel(lambda a: None)  # type: ignore[arg-type]

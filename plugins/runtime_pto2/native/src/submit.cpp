@@ -123,7 +123,9 @@ bool SubmitChecks::check_lanes(Draft& draft) {
     const int32_t func_id = task.lane_func_ids[lane];
     draft.lane_kernels[lane] = kernels_.address(func_id);
     const int32_t needed = lane == 0 ? PTO_CORE_AIC : PTO_CORE_AIV;
-    if (draft.lane_kernels[lane] != 0 && kernels_.core_type(func_id) == needed) continue;
+    const int32_t registered = kernels_.core_type(func_id);
+    const bool is_type = registered < 0 || registered == needed;
+    if (draft.lane_kernels[lane] != 0 && is_type) continue;
     ErrorFacts facts{PTO_ERROR_USAGE};
     facts.value = static_cast<uint64_t>(static_cast<int64_t>(func_id));
     return reject(run_.context, draft, facts, RingTaskName{draft.id}, " requests function ",

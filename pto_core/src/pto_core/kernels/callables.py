@@ -150,10 +150,10 @@ class CoreCallable(Generic[Parameters]):
     """A kernel for one core type. Objects are immutable and compared by identity.
 
     ``binary``: a :class:`KernelSource`, the path of a shared library that exports ``kernel_entry``,
-    or a Python function. ``core_type``: ``"aic"`` or ``"aiv"``. ``signature``: one
-    :class:`~pto_core.kernels.Parameter` for each argument; required only for a Python function that
-    runs under a C++ orchestration. If that of a compiled kernel has no scalar, it lists the arrays,
-    and scalars may follow. Raises UsageError.
+    or a Python function. ``core_type``: ``"aic"`` or ``"aiv"``, or ``"any"`` for a library if each
+    submit states the type. ``signature``: one :class:`~pto_core.kernels.Parameter` for each
+    argument; required only for a Python function that runs under a C++ orchestration. If that of a
+    compiled kernel has no scalar, it lists the arrays, and scalars may follow. Raises UsageError.
 
     A Python function receives a NumPy array for each device array, and an int, float or bool for
     each scalar. The array is a view of device memory and valid only during the call. The function
@@ -198,6 +198,12 @@ class CoreCallable(Generic[Parameters]):
             )
         require_plain("kernel", self.binary)
         self.core_type = CoreType.of(core_type)
+        if self.core_type is CoreType.ANY and not isinstance(self.binary, Path):
+            raise UsageError(
+                "the core type 'any' is for the path of a compiled kernel; use 'aic' or 'aiv'",
+                name="core_type",
+                value=core_type,
+            )
         self.signature: tuple[Parameter, ...] | None = (
             None if signature is None else parse_signature(signature)
         )

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 
 class CoreType(IntEnum):
-    """The type of a core: AIC for matrix operations, AIV for vector operations."""
+    """The type of a core: AIC for matrix operations, AIV for vector operations.
 
+    ANY: a compiled kernel whose type each submit of a C++ orchestration states.
+    """
+
+    ANY = -1
     AIC = 0
     AIV = 1
 
