@@ -44,6 +44,7 @@ def test_error_has_file_line_and_the_message_of_the_compiler(bench) -> None:
         ('#include "intrinsic.h"', "intrinsic.h", "April to August 2026"),
         ("TensorCreateInfo info;", "TensorCreateInfo", "March 2026 or later"),
         ("struct MixedKernels {}; int x = nope;", None, None),
+        ("struct CoreTaskArgs {}; CoreTaskArg x;", None, None),  # the compiler suggests the name
     ],
 )
 def test_a_source_of_a_later_published_interface_is_recognised(bench, line, name, when) -> None:

@@ -156,9 +156,10 @@ def _other_reason(outcome: CompilerResult) -> str:
 def _later_interface(output: str) -> str:
     """Return a sentence that names the published interface of the source, if it is a later version.
 
-    Only names in the errors of the compiler count, because the source may define others itself.
+    Only names that the compiler does not know count, because the source may define others itself.
     """
-    errors = "\n".join(line for line in output.splitlines() if "error:" in line)
+    lines = (line.partition("; did you mean")[0] for line in output.splitlines())
+    errors = "\n".join(line for line in lines if "error:" in line and "assertion" not in line)
     for names, when in _LATER_INTERFACES.items():
         found = re.search(rf"\b(?:{names})\b", errors)
         if found:
