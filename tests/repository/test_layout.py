@@ -13,7 +13,7 @@ def test_every_package_has_the_same_shape(checkout):
             assert (package.source / part).is_file(), f"{package.source} lacks {part}"
         inside = {path.name for path in (package.folder / "src").iterdir()}
         is_compat = package.folder.name == "compat_simpler"
-        published = {"simpler", "simpler_setup"} if is_compat else set()
+        published = {"_task_interface", "simpler", "simpler_setup"} if is_compat else set()
         modules = {name for name in inside if not name.startswith(".")}
         assert modules == {package.import_name, *published}
 

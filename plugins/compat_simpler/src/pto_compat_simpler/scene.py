@@ -30,7 +30,7 @@ from pto_core.errors import PtoError, UnsupportedError, UsageError
 API = "2026-08"
 # Both variants have the same calls, and here they are the same runtime. Only the graphs of
 # host_build_graph exist as a whole before their tasks run, which no result shows.
-_RUNTIMES = {
+RUNTIMES = {
     "tensormap_and_ringbuffer": "tensormap_and_ringbuffer",
     "host_build_graph": "tensormap_and_ringbuffer",
 }
@@ -51,9 +51,9 @@ class SceneTestLevel(enum.IntEnum):
 
 def scene_test(level: int, runtime: str) -> Callable[[_Class], _Class]:
     """Declare the level and the runtime variant of a class."""
-    if runtime not in _RUNTIMES:
+    if runtime not in RUNTIMES:
         raise UsageError(
-            f"scene_test(runtime={runtime!r}): use {' or '.join(_RUNTIMES)}",
+            f"scene_test(runtime={runtime!r}): use {' or '.join(RUNTIMES)}",
             name="runtime",
             value=runtime,
         )
@@ -224,7 +224,7 @@ class SceneTestCase:
             )
         settings: dict[str, Any] = {_RING_SETTINGS[name]: _sizes(rings[name]) for name in rings}
         settings |= {"backend": options.platform, "device": options.device}
-        settings["runtime"] = _RUNTIMES[self.RUNTIME]
+        settings["runtime"] = RUNTIMES[self.RUNTIME]
         if options.log_level is not None:
             settings["log_level"] = options.log_level
         environment = {

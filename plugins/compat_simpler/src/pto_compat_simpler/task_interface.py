@@ -13,7 +13,7 @@ from pto_core.published import (
 )
 
 
-class ArgDirection(enum.Enum):
+class ArgDirection(enum.StrEnum):
     """How an orchestration or a kernel uses an argument."""
 
     SCALAR = "scalar"

@@ -19,6 +19,7 @@ from pto_compat_simpler.arguments import (
     TaskArgsBuilder as TaskArgsBuilder,
     TensorArg as TensorArg,
 )
+from pto_compat_simpler.compiler import KernelCompiler as KernelCompiler
 from pto_compat_simpler.scene import (
     SceneTestCase as SceneTestCase,
     SceneTestLevel as SceneTestLevel,

@@ -1,0 +1,1 @@
+"""The reference functions of the published runtime, which are not available here."""

@@ -1,0 +1,3 @@
+"""The compiler of kernels and orchestrations."""
+
+from pto_compat_simpler.compiler import KernelCompiler as KernelCompiler

@@ -1,0 +1,1 @@
+"""The tools of the published runtime, which commands of ptorun replace."""
