@@ -30,7 +30,8 @@ IN_BOTH_LANGUAGES = {
 # Interfaces for users' programs, programs of the template, and what has the names of the ABI or of
 # the engine because it is compared with them.
 NOT_READ = re.compile(
-    r"/tests/|/native_tests/|/skeleton/|/src/\w+/include/|pto_devkit/(abi\.py|engine/)"
+    r"/tests/|/native_tests/|/skeleton/|/src/\w+/include/|pto_compat_simpler/"
+    r"|pto_devkit/(abi\.py|engine/)"
 )
 CPP_TYPE = re.compile(
     r"^(?:template\s*<[^>]*>\s*)?(?:class|struct|enum class|union)\s+(?:alignas\(\w+\)\s+)?"

@@ -32,7 +32,7 @@ class TestVector(SceneTestCase):
             {
                 "func_id": 2,
                 "source": "kernels/aiv/binary.cpp",
-                "core_type": "aiv",
+                "core_type": "aic",
                 "extra_include_dirs": ["../product"],
             },
         ],

@@ -41,7 +41,7 @@ void build_vector(const ChipTaskArgs& orch_args) {
     CoreTaskArgs product_args;
     product_args.add_input(d, e);
     product_args.add_output(ext_f);
-    rt_submit_aiv_task(2, product_args);
+    rt_submit_aic_task(2, product_args);
   }
   LOG_INFO("submitted %d tasks", 4);
 }
