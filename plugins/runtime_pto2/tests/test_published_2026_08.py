@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,17 +23,18 @@ PROGRAMS = (
 IN = np.arange(128, dtype=np.float32).reshape(8, 16) + 1
 
 
-def chip(api: str | None = None) -> ChipCallable:
-    """Return the programs with their kernels."""
+def chip(api: str | None = None, name: str = "programs", arrays: int = 2) -> ChipCallable:
+    """Return the programs of a file with their kernels."""
     kernels = {
         func_id: CoreCallable(KernelSource(SOURCES / "kernel.cpp", [f"-D{name}"]), core)
         for func_id, (name, core) in enumerate(KERNELS.items())
     }
-    source = OrchestrationSource(SOURCES / "programs.cpp", api=api)
-    return ChipCallable(source, kernels, ("in", "inout", "scalar"))
+    source = OrchestrationSource(SOURCES / f"{name}.cpp", api=api)
+    return ChipCallable(source, kernels, ("in", *["inout"] * (arrays - 1), "scalar"))
 
 
 CHIP = chip()
+GRAPHS = chip(name="graphs", arrays=3)
 
 
 @pytest.fixture(scope="module", params=["threads", "deterministic"])
@@ -114,3 +116,43 @@ def test_an_error_has_the_published_code(device: Device) -> None:
 def test_the_interface_can_be_stated(device: Device) -> None:
     with pytest.raises(UsageError, match=r"no interface '2026-05'.*it has 2026-03, 2026-08"):
         device.run(chip("2026-05"), IN, IN.copy(), 0)
+
+
+def outputs_of_graph(
+    device: Device, body: int, seed: int, *, as_graph: bool
+) -> tuple[np.ndarray, int]:
+    """Return the output of 12 calls of a body, and how often the body was called."""
+    out, calls = IN - 3, IN.copy()
+    device.run(GRAPHS, IN, out, calls, seed << 4 | body << 1 | as_graph, hazards="full")
+    return out, int(calls[0, 0])
+
+
+def test_random_graphs_equal_their_inline_form(device: Device) -> None:
+    first = int(os.environ.get("PTO_GRAPH_SEED", "1"))
+    total = 0
+    for seed in range(first, first + 25):
+        inline, calls = outputs_of_graph(device, 0, seed, as_graph=False)
+        assert calls == 12
+        graph, calls = outputs_of_graph(device, 0, seed, as_graph=True)
+        np.testing.assert_array_equal(graph, inline, f"PTO_GRAPH_SEED={seed}")
+        total += calls
+    assert 2 * 25 <= total < 0.7 * 12 * 25  # the others were expanded from a record
+
+
+def test_tools_see_the_tasks_of_an_expanded_graph(device: Device) -> None:
+    inline, graph = (
+        device.graph(GRAPHS, IN, IN - 3, IN.copy(), 3 << 4 | as_graph).to_json()
+        for as_graph in (0, 1)
+    )
+    assert len(graph["tasks"]) > 100
+    assert graph["edges"] == inline["edges"]
+    seen = [(task["name"], task["kernel"], task["line"]) for task in graph["tasks"]]
+    assert seen == [(task["name"], task["kernel"], task["line"]) for task in inline["tasks"]]
+
+
+@pytest.mark.parametrize("body", [1, 2, 3, 4], ids=["data", "outside", "counts", "pointer"])
+def test_a_body_that_cannot_be_repeated_is_called_each_time(device: Device, body: int) -> None:
+    inline, _ = outputs_of_graph(device, body, 7, as_graph=False)
+    graph, calls = outputs_of_graph(device, body, 7, as_graph=True)
+    assert calls == 12
+    np.testing.assert_array_equal(graph, inline)

@@ -16,8 +16,8 @@
 #error "define PTO_ORCHESTRATION_ENTRY as the name of the orchestration's entry"
 #endif
 
-// Called if the source has no config function. A config function of the source is no template, so it
-// has priority.
+// Called if the source has no config function. A config function of the source is no template, so
+// it has priority.
 namespace pto_orchestration_without_config {
 struct NoConfig {};
 template <class Args>
@@ -34,6 +34,7 @@ class BoundRun {
  public:
   explicit BoundRun(Run& run) {
     current_run = &run;
+    current_graphs = &graphs_;
     report_error = [](const char* what, Location at) {
       if (!current_run->has_failed()) current_run->fail(PTO2_ERROR_INVALID_ARGS, what, at);
     };
@@ -42,8 +43,12 @@ class BoundRun {
   BoundRun& operator=(const BoundRun&) = delete;
   ~BoundRun() {
     current_run = nullptr;
+    current_graphs = nullptr;
     report_error = nullptr;
   }
+
+ private:
+  Graphs graphs_;
 };
 
 using pto_orchestration_without_config::NoConfig;

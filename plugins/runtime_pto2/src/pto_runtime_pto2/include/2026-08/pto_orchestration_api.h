@@ -42,6 +42,7 @@
 
 #include "common/core_type.h"
 #include "pto_assert.h"
+#include "pto_graph.h"
 #include "pto_log.h"
 #include "pto_submit.h"
 #include "pto_task_args.h"
@@ -129,6 +130,19 @@ TaskOutputTensors alloc_tensors(const TensorCreateInfo& first, const Infos&... o
   return rt_submit_dummy_task(args, nullptr, 0);
 }
 
+// --- Graphs -------------------------------------------------------------------------------------
+
+// Submit the tasks that `body(args, config...)` submits, in a scope of their own. See pto_graph.h.
+template <class Body, class... Config>
+void rt_submit_graph(const pto_orchestration::GraphKey& key, Body body, const GraphTaskArgs& args,
+                     const Config&... config) {
+  pto_orchestration::submit_graph(key, body, args, config...);
+}
+template <class Body, class... Config>
+void rt_submit_graph(Body body, const GraphTaskArgs& args, const Config&... config) {
+  pto_orchestration::submit_graph({0, nullptr, 0}, body, args, config...);
+}
+
 // --- Scopes -------------------------------------------------------------------------------------
 
 inline void rt_scope_begin(PTO2ScopeMode mode = PTO2ScopeMode::AUTO,
@@ -193,6 +207,7 @@ inline void* wait_for_element(const ChipTensor& tensor, uint32_t count, const ui
     run.fail(PTO2_ERROR_INVALID_ARGS, text, at);
     return nullptr;
   }
+  if (run.observer() != nullptr) run.observer()->cannot_record();
   pto_tensor_data memory;
   describe_memory(tensor, memory);
   if (run.calls().wait_for_tensor(run.runtime(), &memory, for_write, at.file, at.line) != 0) {
@@ -268,6 +283,7 @@ __attribute__((format(printf, 3, 4))) inline void report_fatal(Location at, int3
 // nest. Without a trace these calls do nothing.
 inline void pto_range_begin(const char* name) {
   const pto_orchestration::Run& run = *pto_orchestration::current_run;
+  if (run.observer() != nullptr) run.observer()->cannot_record();
   run.calls().range_begin(run.runtime(), name);
 }
 inline void pto_range_end() {

@@ -31,7 +31,31 @@ class TaskOutputTensors {
 
 enum class PTO2ScopeMode : uint8_t { AUTO = 0, MANUAL = 1 };
 
+class CoreTaskArgsReader;
+
 namespace pto_orchestration {
+
+// A submit that has succeeded. `outputs` are its results, `tensors` its arguments.
+struct Submit {
+  const pto_tensor_task& task;
+  int64_t id;
+  const pto_chip_param* tensors;
+  ChipTensor* outputs;
+  const CoreTaskArgsReader& args;
+};
+
+// Receives the calls that the body of a graph makes.
+class SubmitObserver {
+ public:
+  virtual void submitted(const Submit& submit) = 0;
+  virtual void scope_begins(PTO2ScopeMode mode, Location at) = 0;
+  virtual void scope_ends(Location at) = 0;
+  // Called for calls that cannot be repeated with other arguments.
+  virtual void cannot_record() = 0;
+
+ protected:
+  ~SubmitObserver() = default;
+};
 
 // The state of the run that the thread orchestrates.
 class Run {
@@ -54,17 +78,27 @@ class Run {
   bool has_failed() const { return calls_->has_failed(runtime_) != 0; }
   bool is_manual() const { return modes_[depth_] == PTO2ScopeMode::MANUAL; }
 
+  SubmitObserver* observer() const { return observer_; }
+  void set_observer(SubmitObserver* observer) { observer_ = observer; }
+
   void begin_scope(PTO2ScopeMode mode, Location at) {
-    if (depth_ + 1 == kMaxDepth) return fail(5, "more than 64 scopes are open", at);
     if (mode == PTO2ScopeMode::AUTO && is_manual()) {
       return fail(5, "an AUTO scope is opened inside a MANUAL scope; make both MANUAL", at);
     }
+    if (observer_ != nullptr) observer_->scope_begins(mode, at);
+    open_scope(mode, at);
+  }
+
+  // Open a scope. Unlike others, that of a graph may be AUTO in a MANUAL scope.
+  void open_scope(PTO2ScopeMode mode, Location at) {
+    if (depth_ + 1 == kMaxDepth) return fail(5, "more than 64 scopes are open", at);
     modes_[++depth_] = mode;
     marks_[depth_] = {chunks_, chunks_ != nullptr ? chunks_->used : 0};
     calls_->scope_begin(runtime_, at.file, at.line);
   }
 
   void end_scope(Location at) {
+    if (observer_ != nullptr) observer_->scope_ends(at);
     calls_->scope_end(runtime_, at.file, at.line);  // reports an end without a begin
     if (depth_ == 0) return;
     const Mark mark = marks_[depth_--];
@@ -114,7 +148,8 @@ class Run {
   uint32_t depth_ = 0;
   PTO2ScopeMode modes_[kMaxDepth] = {};
   Mark marks_[kMaxDepth] = {};
-  Chunk* chunks_ = nullptr;  // the tensors of open scopes
+  Chunk* chunks_ = nullptr;             // the tensors of open scopes
+  SubmitObserver* observer_ = nullptr;  // while the body of a graph is recorded
 };
 
 // The run of this library. A device has its own copy of the library, and one run at a time.
@@ -191,6 +226,12 @@ inline void describe_memory(const ChipTensor& tensor, pto_tensor_data& memory) {
   if (outer != 1 || rest != 0) describe_range(tensor, elements, memory);
 }
 
+inline void fill(const ChipTensor& tensor, uint64_t value) {
+  const uint64_t bytes = get_element_size(tensor.dtype);
+  char* at = reinterpret_cast<char*>(static_cast<uintptr_t>(tensor.buffer.addr));
+  for (uint64_t i = 0; i < tensor.numel(); ++i) std::memcpy(at + i * bytes, &value, bytes);
+}
+
 }  // namespace pto_orchestration
 
 // --- Submits ------------------------------------------------------------------------------------
@@ -232,7 +273,7 @@ class CoreTaskArgsReader {
       pto_param& param = params[args_.num_tensors_ + i];
       param.tag = PTO_TAG_SCALAR;
       param.is_manual = 0;
-      param.value.scalar = args_.scalars_[i];
+      param.value.scalar = args_.scalars_[i].bits();
     }
     const bool has_predicate = args_.predicate_.op != PredicateOp::NONE;
     pto_predicate predicate{};
@@ -274,8 +315,19 @@ class CoreTaskArgsReader {
     if (dependencies != few) std::free(dependencies);
     if (id < 0) return failed_outputs(outputs, count);
     take_outputs(tensors, outputs);
+    if (run_.observer() != nullptr) run_.observer()->submitted({task, id, tensors, outputs, *this});
     return {outputs, count, pto_orchestration::published_id(id)};
   }
+
+  // For an observer. created(i) is null if tensor i is not an output that the submit allocates.
+  uint32_t num_tensors() const { return args_.num_tensors_; }
+  const TensorCreateInfo* created(uint32_t i) const {
+    const CoreTaskArgs::Entry& entry = args_.entries_[i];
+    return entry.is_created ? static_cast<const TensorCreateInfo*>(entry.object) : nullptr;
+  }
+  const ChipTensor& tensor(uint32_t i) const { return tensor_of(args_.entries_[i]); }
+  const GraphScalar& scalar(uint32_t i) const { return args_.scalars_[i]; }
+  const CoreTaskPredicate& predicate() const { return args_.predicate_; }
 
  private:
   static constexpr uint32_t kFewDependencies = 16;
@@ -358,15 +410,9 @@ class CoreTaskArgsReader {
       output.owner_task_id = pto_orchestration::published_id(tensors[i].memory.owner);
       // after a proven deadlock, the addresses are only planned
       if (created.has_initial_value() && !run_.has_failed()) {
-        fill(output, created.initial_value());
+        pto_orchestration::fill(output, created.initial_value());
       }
     }
-  }
-
-  static void fill(const ChipTensor& tensor, uint64_t value) {
-    const uint64_t bytes = get_element_size(tensor.dtype);
-    char* at = reinterpret_cast<char*>(static_cast<uintptr_t>(tensor.buffer.addr));
-    for (uint64_t i = 0; i < tensor.numel(); ++i) std::memcpy(at + i * bytes, &value, bytes);
   }
 
   pto_orchestration::Run& run_;
@@ -376,10 +422,7 @@ class CoreTaskArgsReader {
 inline const ChipTensor& TaskOutputTensors::get_ref(uint32_t index) const {
   if (index < count_) return tensors_[index];
   pto_orchestration::report({"", 0}, "get_ref(%u) of a task with %u outputs", index, count_);
-  static const uint32_t one = 1;
-  static const ChipTensor none =
-      pto_orchestration::plain_tensor(&one, 1, DataType::UINT8, false, {"", 0});
-  return none;
+  return pto_orchestration::no_tensor();
 }
 
 inline bool ChipTaskArgs::assign(const pto_tensor* arguments, int32_t count) {

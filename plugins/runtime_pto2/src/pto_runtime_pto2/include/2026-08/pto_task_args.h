@@ -86,6 +86,53 @@ struct CoreTaskPredicate {
   int64_t target = 0;
 };
 
+// The 64 bits of a scalar. While a graph is recorded, a scalar of its arguments notes whether its
+// value is read.
+class GraphScalar {
+ public:
+  GraphScalar() = default;
+  explicit GraphScalar(uint64_t bits, uint64_t* read = nullptr, uint32_t index = 0)
+      : bits_(bits), read_(read), index_(index) {}
+  // Not trivial, so that a call such as printf() with a GraphScalar does not compile.
+  GraphScalar(const GraphScalar& other)
+      : bits_(other.bits_), read_(other.read_), index_(other.index_) {}
+  GraphScalar& operator=(const GraphScalar&) = default;
+
+  operator uint64_t() const {  // NOLINT: as published, a scalar is a number
+    if (read_ != nullptr) *read_ |= uint64_t{1} << index_;
+    return bits_;
+  }
+  uint64_t bits() const { return bits_; }
+  bool is_of(const uint64_t* read) const { return read_ == read; }
+  uint32_t index() const { return index_; }
+
+ private:
+  uint64_t bits_;
+  uint64_t* read_;  // bit i: the value of scalar i was read; null: not a scalar of a graph
+  uint32_t index_;
+};
+
+namespace pto_orchestration {
+
+template <class Value>
+GraphScalar graph_scalar(const Value& value) {
+  if constexpr (std::is_same_v<Value, GraphScalar>) {
+    return value;
+  } else {
+    static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= sizeof(uint64_t),
+                  "a scalar has at most 8 bytes");
+    uint64_t bits = 0;
+    if constexpr (std::is_enum_v<Value> || std::is_integral_v<Value>) {
+      bits = static_cast<uint64_t>(value);
+    } else {
+      std::memcpy(&bits, &value, sizeof value);
+    }
+    return GraphScalar(bits);
+  }
+}
+
+}  // namespace pto_orchestration
+
 class CoreTaskArgs {
  public:
   static constexpr uint32_t kMaxTensors = 32;
@@ -118,20 +165,20 @@ class CoreTaskArgs {
   }
 
   template <class... Values>
-  void add_scalar(Values... values) {
-    (add_bits(bits_of(values)), ...);
+  void add_scalar(const Values&... values) {
+    (add_one_scalar(pto_orchestration::graph_scalar(values)), ...);
   }
   void add_scalars(const uint64_t* values, uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i) add_bits(values[i]);
+    for (uint32_t i = 0; i < count; ++i) add_scalar(values[i]);
   }
   void add_scalars_i32(const int32_t* values, uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i) add_bits(static_cast<uint32_t>(values[i]));
+    for (uint32_t i = 0; i < count; ++i) add_scalar(static_cast<uint32_t>(values[i]));
   }
   void copy_scalars_from(const CoreTaskArgs& other, uint32_t from, uint32_t count) {
     if (uint64_t{from} + count > other.num_scalars_) {
       return misuse("copy_scalars_from() names scalars that do not exist");
     }
-    for (uint32_t i = 0; i < count; ++i) add_bits(other.scalars_[from + i]);
+    for (uint32_t i = 0; i < count; ++i) add_one_scalar(other.scalars_[from + i]);
   }
 
   // Start after these tasks have completed, and keep their outputs. Call it once; 0 ids remove the
@@ -201,31 +248,16 @@ class CoreTaskArgs {
     if (num_tensors_ == kMaxTensors) return misuse("more than 32 tensors were added");
     entries_[num_tensors_++] = entry;
   }
-  void add_bits(uint64_t bits) {
+  void add_one_scalar(const GraphScalar& scalar) {
     if (num_scalars_ == kMaxScalars) return misuse("more than 16 scalars were added");
-    scalars_[num_scalars_++] = bits;
+    scalars_[num_scalars_++] = scalar;
   }
   void misuse(const char* what) {
     if (error_ == nullptr) error_ = what;
   }
 
-  template <class Value>
-  static uint64_t bits_of(Value value) {
-    static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= sizeof(uint64_t),
-                  "a scalar has at most 8 bytes");
-    if constexpr (std::is_enum_v<Value>) {
-      return static_cast<uint64_t>(value);
-    } else if constexpr (std::is_integral_v<Value>) {
-      return static_cast<uint64_t>(value);
-    } else {
-      uint64_t bits = 0;
-      std::memcpy(&bits, &value, sizeof value);
-      return bits;
-    }
-  }
-
   Entry entries_[kMaxTensors];
-  uint64_t scalars_[kMaxScalars];
+  GraphScalar scalars_[kMaxScalars];
   uint32_t num_tensors_ = 0;
   uint32_t num_scalars_ = 0;
   uint32_t num_dependencies_ = 0;
@@ -299,8 +331,10 @@ class ChipTaskArgs {
   ChipTaskArgs& operator=(const ChipTaskArgs&) = delete;
 
   TensorRef tensor(int32_t index) const {
-    if (index < 0 || index >= num_tensors_) return TensorRef(no_tensor(index));
-    return TensorRef(tensors_[index]);
+    if (index >= 0 && index < num_tensors_) return TensorRef(tensors_[index]);
+    pto_orchestration::report({"", 0}, "tensor(%d) of an orchestration with %d tensors", index,
+                              num_tensors_);
+    return TensorRef(pto_orchestration::no_tensor());
   }
   uint64_t scalar(int32_t index) const {
     if (index >= 0 && index < num_scalars_) return scalars_[index];
@@ -315,15 +349,6 @@ class ChipTaskArgs {
   bool assign(const pto_tensor* arguments, int32_t count);
 
  private:
-  const ChipTensor& no_tensor(int32_t index) const {
-    pto_orchestration::report({"", 0}, "tensor(%d) of an orchestration with %d tensors", index,
-                              num_tensors_);
-    static const uint32_t one = 1;
-    static const ChipTensor none =
-        pto_orchestration::plain_tensor(&one, 1, DataType::UINT8, false, {"", 0});
-    return none;
-  }
-
   int32_t num_tensors_ = 0;
   int32_t num_scalars_ = 0;
   ChipTensor tensors_[kMaxTensors];

@@ -69,6 +69,7 @@ struct alignas(64) ChipTensor {
   uint32_t shapes[MAX_TENSOR_DIMS];
   uint64_t extent_elem_cache;         // elements from the first one to the end of the last one
   uint32_t strides[MAX_TENSOR_DIMS];  // in elements, > 0
+  uint32_t origin;                    // used while a graph is recorded; see pto_graph.h
 
   // Return the part of `shape` elements that begins at `offsets`. If a shape is 0, the view is
   // empty and the offsets are not checked.
@@ -294,6 +295,13 @@ inline ChipTensor plain_tensor(const uint32_t shapes[], uint32_t ndims, DataType
   tensor.buffer.size = elements * get_element_size(dtype);
   tensor.update_caches();
   return tensor;
+}
+
+// Return a tensor for calls that fail.
+inline const ChipTensor& no_tensor() {
+  static const uint32_t one = 1;
+  static const ChipTensor none = plain_tensor(&one, 1, DataType::UINT8, false, {"", 0});
+  return none;
 }
 
 }  // namespace pto_orchestration
