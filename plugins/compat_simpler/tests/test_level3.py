@@ -1,4 +1,4 @@
-"""Test the Worker of level 3: tasks, scopes, and memory of chips."""
+"""Test the Worker of level 3: tasks, scopes, memory of chips, and windows between chips."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import pytest
 
 from pto_core.errors import TaskFailedError, UnsupportedError, UsageError
 from simpler.task_interface import (
+    ArgDirection,
     CallConfig,
     ChipCallable,
+    CommBufferSpec,
+    CoreCallable,
     DataType,
     TaskArgs,
     Tensor,
@@ -23,6 +26,7 @@ from simpler.worker import Worker
 
 SIZE = 64
 CHIPS = 3
+IN, OUT, INOUT = ArgDirection.IN, ArgDirection.OUT, ArgDirection.INOUT
 INPUT, OUTPUT = TensorArgType.INPUT, TensorArgType.OUTPUT
 
 
@@ -32,10 +36,18 @@ def chips() -> dict[str, ChipCallable]:
     folder = Path(__file__).parent / "workers"
     sys.path.insert(0, str(folder))
     try:
+        import compiled
         import vector_add
     finally:
         sys.path.remove(str(folder))
-    return {"vector": vector_add.vector()}
+    sources = folder / "kernels"
+    library = compiled.orchestration(sources / "collective.cpp", "build_collective")
+    signature = [IN, INOUT, INOUT, OUT]
+    found = {"vector": vector_add.vector()}
+    for name in ("all_reduce", "broadcast"):
+        kernel = CoreCallable.build(signature, compiled.incore(sources / f"{name}.cpp"))
+        found[name] = ChipCallable.build(signature, "build_collective", library, [(0, kernel)])
+    return found
 
 
 def double(args: Any) -> None:
@@ -139,6 +151,63 @@ def test_memory_of_a_chip(opened: Opened) -> None:
         worker.free(tensor.buffer)
 
 
+BUFFERS = [
+    CommBufferSpec("data", DataType.FLOAT32, count=SIZE),
+    CommBufferSpec("flags", "int32", nbytes=64),
+]
+
+
+def run_collective(
+    opened: Opened, name: str, allocate: Callable[[Any, str], Any]
+) -> tuple[list[float], list[np.ndarray]]:
+    """Run a collective on the chips of a domain; return the inputs and the outputs of all chips."""
+    values = [10.0**chip for chip in range(CHIPS)]
+    inputs = [shared(opened, value)[0] for value in values]
+    outs = [shared(opened, 0) for _ in values]
+    contexts = set()
+    window = np.ones(4096, np.uint8)
+
+    def graph(orch: Any, _args: object, cfg: CallConfig) -> None:
+        domain = allocate(orch, name)
+        for chip in domain:
+            opened.worker.copy_from(window, domain[chip].buffers["data"].buffer)
+            assert not window.any()
+        for rank, chip in enumerate(domain):
+            member = domain[chip]
+            assert (member.domain_rank, member.domain_size) == (rank, len(domain))
+            assert member.buffer_ptrs["flags"] > member.buffer_ptrs["data"]
+            contexts.add(member.device_ctx)
+            args = args_of(
+                (inputs[chip], INPUT),
+                (member.buffers["data"], TensorArgType.INOUT),
+                (member.buffers["flags"], TensorArgType.INOUT),
+                (outs[chip][0], OUTPUT),
+                scalars=(member.device_ctx, 1),
+            )
+            orch.submit_next_level(opened.handles[name], args, cfg, worker=chip)
+        assert len(contexts) == len(domain)
+
+    opened.worker.run(graph)
+    return values, [array for _, array in outs]
+
+
+def test_all_reduce(opened: Opened) -> None:
+    for _ in range(2):  # the second run gets the windows of the first one, with zeros
+        values, outs = run_collective(
+            opened,
+            "all_reduce",
+            lambda orch, name: orch.allocate_global_domain(name, 4096, BUFFERS),
+        )
+        assert all((array == sum(values)).all() for array in outs), outs
+
+
+def test_broadcast_among_some_chips(opened: Opened) -> None:
+    values, outs = run_collective(
+        opened, "broadcast", lambda orch, name: orch.allocate_domain(name, [2, 0], 5000, BUFFERS)
+    )
+    assert [array[0] for array in outs] == [values[2], 0, values[2]]
+
+
 def test_mistakes(opened: Opened) -> None:
     worker = opened.worker
 
@@ -146,6 +215,23 @@ def test_mistakes(opened: Opened) -> None:
         with pytest.raises(error, match=match):
             worker.run(lambda orch, args, cfg: call(orch) and None)
 
+    refuses(UsageError, "different chips of 0 to 2", lambda o: o.allocate_domain("d", [3], 4096))
+    refuses(UsageError, "different chips", lambda o: o.allocate_domain("d", [0, 0], 4096))
+    refuses(
+        UsageError,
+        "the buffers have 2048 bytes",
+        lambda o: o.allocate_domain("d", [0], 1024, BUFFERS),
+    )
+    refuses(
+        UsageError,
+        "worker 1 is not in domain 'd', which has 0",
+        lambda o: o.allocate_domain("d", [0], 4096)[1],
+    )
+    refuses(
+        UsageError,
+        "used already",
+        lambda o: [o.allocate_domain("d", [0], 4096) for _ in range(2)],
+    )
     strided = worker.create_buffer(64).tensor((4,), DataType.FLOAT32, (2,))
     refuses(
         UnsupportedError,

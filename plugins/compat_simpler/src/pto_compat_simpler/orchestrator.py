@@ -1,4 +1,4 @@
-"""The orchestrator of level 3: submits and scopes."""
+"""The orchestrator of level 3: submits, scopes and domains."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 from pto_compat_simpler.task_interface import (
     Buffer,
     CallConfig,
+    CommBufferSpec,
     DataType,
     TaskArgs,
     Tensor,
 )
+from pto_compat_simpler.windows import Domain
 from pto_core.errors import UnsupportedError, UsageError
 from pto_core.published import ContinuousTensor, TaskArgs as CoreTaskArgs
 
@@ -74,6 +76,25 @@ class Orchestrator:
         if not self._scopes:
             raise UsageError("scope_end without scope_begin; open a scope first")
         self._scopes.pop().__exit__(None, None, None)
+
+    def allocate_domain(
+        self,
+        name: str,
+        workers: Iterable[int],
+        window_size: int,
+        buffers: Iterable[CommBufferSpec] = (),
+    ) -> Domain:
+        """Return windows for chips, divided into ``buffers``. They exist until the run is over."""
+        found: Domain = self.worker.windows.domain(
+            name, tuple(workers), window_size, tuple(buffers), self._core
+        )
+        return found
+
+    def allocate_global_domain(
+        self, name: str, window_size: int, buffers: Iterable[CommBufferSpec] = ()
+    ) -> Domain:
+        """Return windows for all chips of the Worker; see :meth:`allocate_domain`."""
+        return self.allocate_domain(name, range(self.worker.windows.chips), window_size, buffers)
 
 
 def _core_args(args: TaskArgs | None) -> CoreTaskArgs:

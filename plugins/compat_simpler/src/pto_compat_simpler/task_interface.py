@@ -346,6 +346,21 @@ ChipStorageTaskArgs = TaskArgs
 """Arguments whose tensors are :class:`ChipTensor` objects."""
 
 
+@dataclass(frozen=True)
+class CommBufferSpec:
+    """A part of the window of each chip of a domain: ``count`` elements, or ``nbytes`` bytes."""
+
+    name: str
+    dtype: Any = DataType.FLOAT32
+    count: int = 0
+    nbytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return self.nbytes or self.count * DataType.of(self.dtype).numpy.itemsize
+
+
 class CoreCallable(core.CoreCallable[...]):
     """A kernel. Each submit states the type of its core."""
 

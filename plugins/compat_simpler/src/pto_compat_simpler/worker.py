@@ -23,6 +23,7 @@ from pto_compat_simpler.task_interface import (
     runtime_of,
     tensor_over,
 )
+from pto_compat_simpler.windows import Windows
 from pto_core import open_device
 from pto_core.chip import ChipCallable, Device
 from pto_core.errors import UsageError, WorkerClosedError
@@ -375,6 +376,7 @@ class HostWorker(Worker):
         self.core = CoreWorker(
             3, platform, runtime_of(runtime), devices, num_sub_workers, config=config
         )
+        self.windows = Windows(self.core, platform, len(devices))
 
     def register(self, target: Any) -> Any:
         """Return a handle for a ChipCallable, or for a function of SUB children."""
@@ -403,7 +405,10 @@ class HostWorker(Worker):
                 target(orch, args, chosen)
 
         def run() -> None:
-            self.core.run(graph, config=chosen.core())
+            try:
+                self.core.run(graph, config=chosen.core())
+            finally:
+                self.windows.end_run()
 
         return run
 
@@ -438,4 +443,5 @@ class HostWorker(Worker):
             self.core.copy_from(content, buffer.base, buffer.worker or 0)
 
     def _end(self) -> None:
+        self.windows.close()
         self.core.close()

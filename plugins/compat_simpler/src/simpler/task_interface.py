@@ -7,6 +7,7 @@ from pto_compat_simpler.task_interface import (
     ChipCallable as ChipCallable,
     ChipStorageTaskArgs as ChipStorageTaskArgs,
     ChipTensor as ChipTensor,
+    CommBufferSpec as CommBufferSpec,
     CoreCallable as CoreCallable,
     DataType as DataType,
     TaskArgs as TaskArgs,
