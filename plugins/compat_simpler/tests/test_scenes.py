@@ -58,7 +58,8 @@ def test_pytest_collects_the_cases(tmp_path: Path) -> None:
     assert outcome.returncode == 1, outcome.stdout + outcome.stderr
     assert "test_vector.py::TestVector::default PASSED" in outcome.stdout
     assert "test_vector.py::TestVector::wrong FAILED" in outcome.stdout
-    assert "4 passed, 2 failed" in outcome.stdout or "2 failed, 4 passed" in outcome.stdout
+    assert "test_chips.py::TestTwoChips::default PASSED" in outcome.stdout
+    assert "3 failed, 6 passed" in outcome.stdout
 
 
 def test_another_distribution_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +70,16 @@ def test_another_distribution_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     with pytest.raises(ImportError, match="the distribution simpler has a module named 'simpler'"):
         __import__("simpler")
+
+
+def test_level_3_uses_several_devices() -> None:
+    file = str(SCENES / "test_chips.py")
+    outcome = run(file, "-p", "a2a3sim", "--manual", "include", "--rounds", "2")
+    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    lines = outcome.stdout.splitlines()
+    assert lines[:2] == ["TestTwoChips::default: PASSED", "TestOneChip::default: PASSED"]
+    assert "output 'out' is wrong in 16 of 16" in outcome.stdout
+    assert lines[-1] == "2 passed, 1 failed"
+    outcome = run(file, "-d", "3", "--case", "TestTwoChips::default")
+    assert outcome.returncode == 1
+    assert "TestTwoChips needs 2 devices, and -d gives 1; pass -d 0-1" in outcome.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pto_compat_simpler.task_interface import scalar_to_uint64
@@ -71,9 +71,14 @@ class TaskArgsBuilder:
         """Return the bits of the scalars, in order."""
         return [scalar_to_uint64(one.value) for one in self._scalars()]
 
-    def clone(self) -> TaskArgsBuilder:
-        """Return a copy with copies of the tensors."""
-        return TaskArgsBuilder(*(copy.deepcopy(one) for one in self._arguments.values()))
+    def clone(self, copied: Callable[[Any], Any] = copy.deepcopy) -> TaskArgsBuilder:
+        """Return a copy with copies of the tensors, which ``copied`` makes."""
+        return TaskArgsBuilder(
+            *(
+                TensorArg(one.name, copied(one.value)) if isinstance(one, TensorArg) else one
+                for one in self._arguments.values()
+            )
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self.__dict__.get("_arguments", {}):

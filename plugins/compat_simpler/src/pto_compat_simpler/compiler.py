@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pto_compat_simpler.scene import API, RUNTIMES
+from pto_compat_simpler.scene import API
+from pto_compat_simpler.task_interface import runtime_of
 from pto_core import plugins
 from pto_core.config import load_with_plugins
 from pto_core.errors import UsageError
@@ -43,7 +44,7 @@ class KernelCompiler:
 
     def get_orchestration_include_dirs(self, runtime: str) -> list[str]:
         """Return the include folders of orchestrations for a runtime."""
-        interface = _interface(_variant(runtime), Path())
+        interface = _interface(plugins.load_runtime(runtime_of(runtime)), Path())
         return [str(folder) for folder in interface.orchestration.include_dirs]
 
     def compile_incore(
@@ -90,7 +91,7 @@ class KernelCompiler:
         the last function of the source that takes ``const ChipTaskArgs&`` alone.
         """
         source = Path(source_path)
-        runtime = _variant(runtime_name)
+        runtime = plugins.load_runtime(runtime_of(runtime_name))
         toolchain = self._toolchain({"runtime": runtime.name})
         build = _interface(runtime, source).orchestration
         recipe = orchestration_recipe(self._backend, runtime)
@@ -111,16 +112,6 @@ def incore_include_dirs() -> tuple[Path, ...]:
 def _interface(runtime: Runtime, source: Path) -> ProgramInterface:
     """Return the interface of a source; it is that of August 2026 if the source shows no other."""
     return program_interface(runtime, source, default=API)
-
-
-def _variant(runtime_name: str) -> Runtime:
-    if runtime_name not in RUNTIMES:
-        raise UsageError(
-            f"the runtime {runtime_name!r} is not known; use {' or '.join(RUNTIMES)}",
-            name="runtime_name",
-            value=runtime_name,
-        )
-    return plugins.load_runtime(RUNTIMES[runtime_name])
 
 
 def _folders(given: Iterable[PathLike]) -> tuple[Path, ...]:

@@ -21,10 +21,14 @@ from pto_core.published import ContinuousTensor, TaskArgs as CoreTaskArgs
 
 
 class Orchestrator:
-    """Submits the tasks of a run of level 3. ``worker``: the Worker of the run."""
+    """Submits the tasks of a run of level 3.
+
+    ``worker``: the Worker of the run. ``callables``: the handles of a scene test, by name.
+    """
 
     def __init__(self, worker: Any, core: Any) -> None:
         self.worker = worker
+        self.callables: Any = None
         self._core = core
         self._scopes: list[Any] = []
 

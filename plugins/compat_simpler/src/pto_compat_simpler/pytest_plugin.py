@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of scene tests."""
     group = parser.getgroup("scene tests")
     group.addoption("--platform", default="a2a3sim")
-    group.addoption("--device", default="0", help="a device, or a range such as 0-7")
+    group.addoption("--device", help="a device, or a range such as 0-7")
     group.addoption("--case", help="NAME or CLASS::NAME")
     group.addoption("--manual", choices=("exclude", "include", "only"), default="exclude")
     group.addoption("--rounds", type=int, default=1)

@@ -10,35 +10,29 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 from pto_compat_simpler.arguments import TaskArgsBuilder
-from pto_compat_simpler.task_interface import ArgDirection
+from pto_compat_simpler.orchestrator import Orchestrator
+from pto_compat_simpler.task_interface import (
+    ArgDirection,
+    CallConfig,
+    RuntimeEnv,
+    bytes_of,
+    runtime_of,
+)
+from pto_compat_simpler.worker import HostWorker, shared_copy
 from pto_core import open_device
 from pto_core.cases.golden import compare, mismatch_error
-from pto_core.chip import (
-    CallConfig,
-    ChipCallable,
-    CoreCallable,
-    Device,
-    KernelSource,
-    OrchestrationSource,
-)
-from pto_core.config import load_with_plugins
-from pto_core.errors import PtoError, UnsupportedError, UsageError
+from pto_core.chip import ChipCallable, CoreCallable, KernelSource, OrchestrationSource
+from pto_core.config import Config, load_with_plugins
+from pto_core.errors import PtoError, UsageError
 
 API = "2026-08"
-# Both variants have the same calls, and here they are the same runtime. Only the graphs of
-# host_build_graph exist as a whole before their tasks run, which no result shows.
-RUNTIMES = {
-    "tensormap_and_ringbuffer": "tensormap_and_ringbuffer",
-    "host_build_graph": "tensormap_and_ringbuffer",
-}
-_RING_SETTINGS = {
-    "ring_task_window": "pto2.task_window",
-    "ring_heap": "pto2.heap",
-    "ring_dep_pool": "pto2.dep_pool",
-}
+DEVICES = "0-7"
+"""The devices of a command without ``-d``."""
+_GRAPH_PARAMETERS = 3  # those of f(orch, args, config)
 _Class = TypeVar("_Class", bound="type[SceneTestCase]")
 
 
@@ -51,12 +45,7 @@ class SceneTestLevel(enum.IntEnum):
 
 def scene_test(level: int, runtime: str) -> Callable[[_Class], _Class]:
     """Declare the level and the runtime variant of a class."""
-    if runtime not in RUNTIMES:
-        raise UsageError(
-            f"scene_test(runtime={runtime!r}): use {' or '.join(RUNTIMES)}",
-            name="runtime",
-            value=runtime,
-        )
+    runtime_of(runtime)
 
     def declare(scene: _Class) -> _Class:
         scene.LEVEL = int(level)
@@ -76,7 +65,7 @@ class Options:
     """The options of a command that runs scene tests."""
 
     platform: str = "a2a3sim"
-    device: int = 0
+    devices: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7)
     case: str | None = None  # NAME, or CLASS::NAME
     manual: str = "exclude"  # exclude, include or only
     rounds: int = 1
@@ -148,9 +137,12 @@ class SceneTestCase:
         """Return the cases that run."""
         return [case for case in cls.CASES if options.selects(cls, case)]
 
-    def chip(self, args: TaskArgsBuilder) -> ChipCallable:
-        """Return the callable of :attr:`CALLABLE` for these arguments."""
-        entry = self.CALLABLE["orchestration"]
+    def chip(self, described: Mapping[str, Any], args: TaskArgsBuilder | None) -> ChipCallable:
+        """Return the callable that a dictionary like :attr:`CALLABLE` describes.
+
+        ``args``: the arguments of each run; None if tasks have different ones.
+        """
+        entry = described["orchestration"]
         kernels = {
             one["func_id"]: CoreCallable(
                 KernelSource(
@@ -160,41 +152,83 @@ class SceneTestCase:
                 one["core_type"],
                 name=one.get("name"),
             )
-            for one in self.CALLABLE["incores"]
+            for one in described["incores"]
         }
         source = OrchestrationSource(
             self.folder() / entry["source"], entry.get("function_name"), api=API
         )
-        directions = [one.value for one in self._directions(args)]
-        signature = [*directions, *("scalar" for _ in args.scalars())]
-        return ChipCallable(
-            source, kernels, signature, type(self).__name__, argument_names=list(args)
-        )
+        name = described.get("name", type(self).__name__)
+        if args is None:
+            return ChipCallable(source, kernels, _tensors_of(entry) or None, name)
+        signature = [*self._directions(args), *("scalar" for _ in args.scalars())]
+        return ChipCallable(source, kernels, signature, name, argument_names=list(args))
 
     def run_case(self, case: Mapping[str, Any], options: Options) -> None:
         """Run one case and compare its outputs; raises the first error."""
-        if self.LEVEL != SceneTestLevel.CHIP:
-            raise UnsupportedError(
-                f"{type(self).__name__} has level {self.LEVEL}; only scene tests of level 2 run",
-                name="level",
-                value=self.LEVEL,
-            )
         params = case.get("params", {})
         config = case.get("config", {})
         args = self.generate_args(params)
         expected = args.clone()
-        chip = self.chip(args)
-        with self._open(config, options) as device:
-            for round_number in range(options.rounds):
-                given = args if round_number == options.rounds - 1 else args.clone()
-                values = [*given.tensors().values(), *given.scalars()]
-                device.run(chip, *values, config=_call_config(config))
+        if self.LEVEL == SceneTestLevel.CHIP:
+            self._run_on_chip(args, config, options)
+        else:
+            self._run_on_host(args, config, options)
         if options.skip_golden or case.get("skip_golden", self.SKIP_GOLDEN):
             return
         self.compute_golden(expected, params)
         self.compare_outputs(args, expected, params)
 
+    def _run_on_chip(
+        self, args: TaskArgsBuilder, config: Mapping[str, Any], options: Options
+    ) -> None:
+        chip = self.chip(self.CALLABLE, args)
+        with open_device(config=self._config(config, options)) as device:
+            for round_number in range(options.rounds):
+                given = args if round_number == options.rounds - 1 else args.clone()
+                values = [*given.tensors().values(), *given.scalars()]
+                device.run(chip, *values, config=_call_config(config).core())
+
+    def _run_on_host(
+        self, args: TaskArgsBuilder, config: Mapping[str, Any], options: Options
+    ) -> None:
+        """Run a scene test of level 3: its arguments are copied to shared memory and back."""
+        count = config.get("device_count", 1)
+        if count > len(options.devices):
+            raise UsageError(
+                f"{type(self).__name__} needs {count} devices, and -d gives "
+                f"{len(options.devices)}; pass -d 0-{count - 1}",
+                name="device",
+                value=options.devices,
+            )
+        with HostWorker(
+            platform=options.platform,
+            runtime=self.RUNTIME,
+            device_ids=options.devices[:count],
+            num_sub_workers=config.get("num_sub_workers", 0),
+            config=self._config(config, options),
+        ) as worker:
+            callables = SimpleNamespace()
+            for one in self.CALLABLE["callables"]:
+                target = self.chip(one, None) if "orchestration" in one else _function_of(one)
+                setattr(callables, one["name"], worker.register(target))
+            shared = args.clone(lambda value: shared_copy(worker, value))
+            graph = self.CALLABLE["orchestration"]
+            takes_callables = len(inspect.signature(graph).parameters) > _GRAPH_PARAMETERS
+
+            def run(orch: Orchestrator, _: object, options: CallConfig) -> None:
+                orch.callables = callables
+                graph(orch, *([callables] if takes_callables else []), shared, options)
+
+            for _ in range(options.rounds):
+                for name, value in args.tensors().items():
+                    bytes_of(shared[name])[:] = bytes_of(value)
+                worker.run(run, None, _call_config(config))
+            for name, value in args.tensors().items():
+                bytes_of(value)[:] = bytes_of(shared[name])
+
     def _outputs(self, args: TaskArgsBuilder) -> list[str]:
+        if self.LEVEL == SceneTestLevel.HOST:
+            return list(args.tensors())
         return [
             name
             for name, direction in zip(args.tensors(), self._directions(args), strict=True)
@@ -202,8 +236,7 @@ class SceneTestCase:
         ]
 
     def _directions(self, args: TaskArgsBuilder) -> list[ArgDirection]:
-        listed = self.CALLABLE["orchestration"]["signature"]
-        found = [one for one in listed if one is not ArgDirection.SCALAR]
+        found = _tensors_of(self.CALLABLE["orchestration"])
         names = list(args.tensors())
         if len(found) != len(names):
             raise UsageError(
@@ -213,25 +246,25 @@ class SceneTestCase:
             )
         return found
 
-    def _open(self, config: Mapping[str, Any], options: Options) -> Device:
+    def _config(self, config: Mapping[str, Any], options: Options) -> Config:
         rings = config.get("runtime_env", {})
-        unknown = set(rings) - set(_RING_SETTINGS)
-        if unknown:
+        known = RuntimeEnv.__dataclass_fields__
+        if unknown := set(rings) - set(known):
             raise UsageError(
                 f"{type(self).__name__}: runtime_env has {', '.join(sorted(unknown))}; known: "
-                f"{', '.join(_RING_SETTINGS)}",
+                f"{', '.join(known)}",
                 name="runtime_env",
             )
-        settings: dict[str, Any] = {_RING_SETTINGS[name]: _sizes(rings[name]) for name in rings}
-        settings |= {"backend": options.platform, "device": options.device}
-        settings["runtime"] = RUNTIMES[self.RUNTIME]
+        settings: dict[str, Any] = dict(RuntimeEnv(**rings).settings())
+        settings |= {"backend": options.platform, "device": options.devices[0]}
+        settings["runtime"] = runtime_of(self.RUNTIME)
         if options.log_level is not None:
             settings["log_level"] = options.log_level
         environment = {
             name: str(self.folder() / value) if name.endswith(("_DIR", "_PATH")) else str(value)
             for name, value in self.RUNTIME_ENV.items()
         }
-        return open_device(config=load_with_plugins(settings, case_environ=environment))
+        return load_with_plugins(settings, case_environ=environment)
 
     @classmethod
     def run_module(cls, module_name: str, arguments: Sequence[str] | None = None) -> None:
@@ -275,7 +308,7 @@ def run_scenes(scenes: Sequence[type[SceneTestCase]], options: Options) -> int:
 def _parse(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(description="Run the scene tests of this file.")
     parser.add_argument("-p", "--platform", default="a2a3sim")
-    parser.add_argument("-d", "--device", default="0", help="a device, or a range such as 0-7")
+    parser.add_argument("-d", "--device", default=DEVICES, help="a device, or a range such as 0-7")
     parser.add_argument("--case", help="NAME or CLASS::NAME")
     parser.add_argument("--manual", choices=("exclude", "include", "only"), default="exclude")
     parser.add_argument("--rounds", type=int, default=1)
@@ -285,22 +318,31 @@ def _parse(arguments: Sequence[str] | None) -> Options:
 
 
 def options_of(given: Mapping[str, Any]) -> Options:
-    """Return the options of a command line. Of a range of devices, the first is used."""
+    """Return the options of a command line. A scene test of level 2 uses the first device."""
     fields = {name: given[name] for name in Options.__dataclass_fields__ if name in given}
-    fields["device"] = int(str(given.get("device") or 0).split("-")[0].split(",")[0])
+    first, _, last = str(given.get("device") or DEVICES).partition("-")
+    if last:
+        fields["devices"] = tuple(range(int(first), int(last) + 1))
+    else:
+        fields["devices"] = tuple(map(int, first.split(",")))
     level = (fields.get("log_level") or "").lower()
     fields["log_level"] = {"warn": "warning", "timing": "info"}.get(level, level) or None
     return Options(**fields)
 
 
-def _call_config(config: Mapping[str, Any]) -> CallConfig | None:
+def _tensors_of(entry: Mapping[str, Any]) -> list[ArgDirection]:
+    """Return the directions of the tensors in the signature of an orchestration."""
+    return [one for one in entry["signature"] if one is not ArgDirection.SCALAR]
+
+
+def _function_of(described: Mapping[str, Any]) -> Any:
+    """Return the function of a SUB child that an entry of ``"callables"`` contains."""
+    return next(value for value in described.values() if callable(value))
+
+
+def _call_config(config: Mapping[str, Any]) -> CallConfig:
     names = [name for name in ("block_dim", "aicpu_thread_num") if name in config]
-    return CallConfig(**{name: config[name] for name in names}) if names else None
-
-
-def _sizes(value: Any) -> str:
-    """Return the text of a ring setting: one size, or one for each ring."""
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return CallConfig(**{name: config[name] for name in names})
 
 
 def _array(tensor: Any) -> Any:

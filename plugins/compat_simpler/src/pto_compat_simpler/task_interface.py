@@ -28,7 +28,7 @@ from pto_core.published import TensorArgType as TensorArgType
 _MOST_CHILDREN = 1024
 # Both variants have the same calls, and here they are the same runtime. Only the graphs of
 # host_build_graph exist as a whole before their tasks run, which no result shows.
-_RUNTIMES = {
+RUNTIMES = {
     "tensormap_and_ringbuffer": "tensormap_and_ringbuffer",
     "host_build_graph": "tensormap_and_ringbuffer",
 }
@@ -36,13 +36,12 @@ _RUNTIMES = {
 
 def runtime_of(name: str | None) -> str:
     """Return the runtime that runs programs for a published runtime variant."""
-    if name is None:
-        return "tensormap_and_ringbuffer"
-    if name not in _RUNTIMES:
+    chosen = "tensormap_and_ringbuffer" if name is None else name
+    if chosen not in RUNTIMES:
         raise UsageError(
-            f"runtime={name!r}: use {' or '.join(_RUNTIMES)}", name="runtime", value=name
+            f"runtime={name!r}: use {' or '.join(RUNTIMES)}", name="runtime", value=name
         )
-    return _RUNTIMES[name]
+    return RUNTIMES[chosen]
 
 
 class DataType(enum.IntEnum):

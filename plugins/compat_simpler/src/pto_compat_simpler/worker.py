@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -186,7 +187,7 @@ class Worker(ABC):
     def _copy_on_chip(self, buffer: Buffer, content: Any, *, is_to: bool) -> None:
         """Copy bytes to or from memory of a chip."""
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -445,3 +446,14 @@ class HostWorker(Worker):
     def _end(self) -> None:
         self.windows.close()
         self.core.close()
+
+
+def shared_copy(worker: HostWorker, values: Any) -> Any:
+    """Return a copy of a torch tensor or another array that all children of a Worker share."""
+    content = bytes_of(values)
+    memory = worker.core.shared_array(content.nbytes, np.uint8)
+    memory[:] = content
+    if hasattr(values, "data_ptr"):
+        plain = sys.modules["torch"].frombuffer(memory, dtype=values.dtype)
+        return plain.reshape(values.shape)
+    return memory.view(values.dtype).reshape(values.shape)
