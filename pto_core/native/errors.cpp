@@ -53,7 +53,7 @@ nb::object exception_of(const pto_error& error, const std::string& kernel) {
               nb::arg("value") = error.value, nb::arg("limit") = error.limit,
               nb::arg("file") = std::string(error.file), nb::arg("kernel") = kernel,
               nb::arg("vendor_function") = text_of(error.vendor_function),
-              nb::arg("vendor_code") = error.vendor_code);
+              nb::arg("vendor_code") = error.vendor_code, nb::arg("code") = error.code);
 }
 
 nb::object take_exception() {

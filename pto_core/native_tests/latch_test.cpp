@@ -25,7 +25,7 @@ TEST(an_error_has_no_content_of_earlier_memory) {
     CHECK_EQUAL(std::string(error.file), "");
     CHECK_EQUAL(std::string(error.vendor_function), "");
     CHECK_EQUAL(error.vendor_code, 0);
-    CHECK_EQUAL(error.reserved, 0);
+    CHECK_EQUAL(error.code, 0);
     CHECK_EQUAL(error.core, -1);
   }
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pto_core import open_device
+from pto_core import log, open_device
 from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, OrchestrationSource
 from pto_core.errors import OrchestrationError, PtoError, UsageError
 
@@ -111,6 +112,89 @@ def test_an_error_has_the_published_code(device: Device) -> None:
     with pytest.raises(OrchestrationError) as caught:
         run(device, "fatal")
     assert caught.value.code == -9
+
+
+# Each program of mistakes.cpp, in its order: its code and a part of its message.
+MISTAKES = {
+    "tensors_33": (5, r"mistakes\.cpp:\d+: more than 32 tensors"),
+    "scalars_17": (5, r"mistakes\.cpp:\d+: more than 16 scalars"),
+    "dependencies_3_of_2": (5, r"mistakes\.cpp:\d+: more dependencies than the N"),
+    "dependencies_twice": (5, r"mistakes\.cpp:\d+: set_dependencies\(\) was called twice"),
+    "dependency_of_ring_5": (5, r"mistakes\.cpp:\d+: .* has dependency 0, which names no task"),
+    "expired_results": (5, r"mistakes\.cpp:\d+: get_ref\(0\) of a task .* scope has ended"),
+    "expired_tensor": (5, r"mistakes\.cpp:\d+: .* allocated in a scope that has ended"),
+    "result_1_of_1": (5, r"mistakes\.cpp:\d+: get_ref\(1\) of a task with 1 outputs"),
+    "scope_left_open": (5, r"mistakes\.cpp:\d+: the orchestration returned in this scope"),
+    "scope_ended_twice": (5, r"mistakes\.cpp:\d+: a scope is ended but none is open"),
+    "scopes_64": (5, r"mistakes\.cpp:\d+: more than 64 scopes are open"),
+    "auto_in_manual": (5, r"mistakes\.cpp:\d+: an AUTO scope is opened inside a MANUAL scope"),
+    "unknown_kernel": (5, r"mistakes\.cpp:\d+: no kernel is registered for function id 77"),
+    "no_kernels": (5, r"mistakes\.cpp:\d+: MixedKernels names no kernel"),
+    "no_blocks": (5, r"mistakes\.cpp:\d+: set_block_num\(\) needs 1 or more blocks"),
+    "blocks_1000": (3, r"mistakes\.cpp:\d+: a block task of 1000 blocks can never fit"),
+    "predicate_of_float": (5, r"mistakes\.cpp:\d+: the operand of a predicate"),
+    "element_outside": (5, r"mistakes\.cpp:\d+: an access with 2 indices"),
+    "full_window": (1, r"the task ring of ring 0 .* at mistakes\.cpp:\d+.* PTO2_RING_TASK_WINDOW="),
+    "full_window_of_outer_scope": (3, r"the task ring of ring 3 .* is full"),
+    "full_heap": (2, r"the heap ring of ring 0 .* at mistakes\.cpp:\d+.* PTO2_RING_HEAP="),
+    "too_large_output": (2, r"mistakes\.cpp:\d+: the outputs of .* can never fit into the heap"),
+    "dependencies_20": (4, r"mistakes\.cpp:\d+: .* depends on 20 live tasks"),
+    "full_tensor_map": (11, r"the tensor map's pool has no free space: .* at mistakes\.cpp:\d+"),
+    "throws": (0, r"the orchestration threw an exception: no more"),
+}
+SMALL = {
+    "pto2.task_window": 32,
+    "pto2.heap": "64K",
+    "pto2.dep_pool": 16,
+    "pto2.tensor_map_pool": 16,
+}
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Device]:
+    with open_device("a2a3sim", runtime="pto2", block_dim=2, settings=SMALL) as opened:
+        yield opened
+
+
+def mistakes(*signature: str) -> ChipCallable:
+    kernels = {0: CoreCallable(KernelSource(SOURCES / "kernel.cpp", ["-DSCALE"]), "aiv")}
+    return ChipCallable(OrchestrationSource(SOURCES / "mistakes.cpp"), kernels, signature)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_has_its_published_code_and_the_line(small: Device, mistake: str) -> None:
+    made = mistakes("in", "inout", "scalar")
+    code, text = MISTAKES[mistake]
+    with pytest.raises(PtoError, match=text) as caught:
+        small.run(made, IN, IN.copy(), list(MISTAKES).index(mistake))
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert copied.code == -code
+
+
+def test_a_wrong_number_of_arguments_has_its_published_code(small: Device) -> None:
+    made = mistakes("in", "inout", "inout", "scalar", "scalar")
+    with pytest.raises(UsageError, match=r"expects 4 arguments .* but was given 5") as caught:
+        small.run(made, IN, IN.copy(), IN.copy(), 0, 0)
+    assert caught.value.code == -5
+
+
+def test_a_kernel_reads_the_fields_of_a_tensor_and_the_log_has_what_is_dumped(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    kernels = {0: CoreCallable(KernelSource(SOURCES / "layout.cpp"), "aiv")}
+    made = ChipCallable(OrchestrationSource(SOURCES / "rest.cpp"), kernels, ("in", "inout"))
+    out = np.full(32, -2, np.int64)
+    with open_device("a2a3sim", runtime="pto2", settings={"log_level": "debug"}) as opened:
+        opened.run(made, IN, out)
+    log.configure({"log_level": "warn", "log_format": "text"})
+    fields = [4 * (3 * 32 + 2 * 2 + 1), -1, 0, -5, 2, 0, 0, 0, 0, 101, 48]
+    assert out.tolist()[:17] == [*fields, 32, 2, 40, 2**32 - 1, 42, 41]
+    shown = capfd.readouterr().err
+    for level in ("0", "1", "timing", "3"):
+        assert f"log_lines: level {level}\n" in shown
+    assert "dump: argument 0 of task 0 of ring 1: ChipTensor{" in shown
+    assert "shapes=[4, 3], strides=[32, 2], start_offset=0" in shown
+    assert "dump: argument 1 of task 0 of ring 1: ChipTensor{" in shown
 
 
 def test_the_interface_can_be_stated(device: Device) -> None:

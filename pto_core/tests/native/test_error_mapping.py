@@ -80,6 +80,12 @@ def test_an_orchestration_may_return_a_negative_code() -> None:
     assert from_status(7, "failed", value=3).code == 3
 
 
+def test_errors_have_the_published_code() -> None:
+    assert [from_status(n, "failed").code for n in (2, 13)] == [-5, -100]
+    assert from_status(6, "failed", code=-2).code == -2
+    assert from_status(3, "failed").code is None
+
+
 def test_an_unknown_status_is_our_bug() -> None:
     assert type(from_status(99, "")) is errors.InternalError
     assert "99" in str(from_status(99, ""))

@@ -43,11 +43,12 @@ def test_error_has_file_line_and_the_message_of_the_compiler(bench) -> None:
         ("int x = rt_submit_aiv_task(0, 1);", "rt_submit_aiv_task", "April to August 2026"),
         ('#include "intrinsic.h"', "intrinsic.h", "April to August 2026"),
         ("TensorCreateInfo info;", "TensorCreateInfo", "March 2026 or later"),
+        ("void f(PTO2Runtime* rt);", "PTO2Runtime", "March 2026"),
         ("struct MixedKernels {}; int x = nope;", None, None),
         ("struct CoreTaskArgs {}; CoreTaskArg x;", None, None),  # the compiler suggests the name
     ],
 )
-def test_a_source_of_a_later_published_interface_is_recognised(bench, line, name, when) -> None:
+def test_a_source_of_another_published_interface_is_recognised(bench, line, name, when) -> None:
     message = refused(bench, f"{line}\n").message
     expected = f"This source is written for the interface of {when} ({name}). That of August"
     assert (expected in message) == (name is not None)

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "pto/engine/text.hpp"
+#include "pto2_calls.h"
 #include "report.hpp"
 
 namespace pto::ring_buffer {
@@ -35,6 +36,26 @@ void set_file(pto_error& error, const char* file) {
   const size_t capacity = sizeof error.file - 1;
   std::memcpy(error.file, length > capacity ? file + length - capacity : file,
               (length > capacity ? capacity : length) + 1);
+}
+
+int32_t code_of(const Proof& proof) {
+  switch (proof.blocked.what) {
+    case Resource::kWindow:
+      return proof.scope_depth == proof.blocked.depth ? PTO2_ERROR_SCOPE_DEADLOCK
+                                                      : PTO2_ERROR_FLOW_CONTROL_DEADLOCK;
+    case Resource::kHeap:
+      return PTO2_ERROR_HEAP_RING_DEADLOCK;
+    case Resource::kEdges:
+      return PTO2_ERROR_DEP_POOL_OVERFLOW;
+    case Resource::kTensorMap:
+      return PTO2_ERROR_TENSORMAP_OVERFLOW;
+    case Resource::kTasks:
+      return PTO2_ERROR_TENSOR_WAIT_TIMEOUT;
+    case Resource::kCluster:
+    case Resource::kNone:
+      break;
+  }
+  return PTO2_ERROR_NONE;
 }
 
 }  // namespace
@@ -70,6 +91,7 @@ void Deadlock::prove(const Proof& proof) {
   proven_.line = blocked.line;
   proven_.value = proof.used + blocked.needed;
   proven_.limit = size_of(proof.sizes, blocked.what, blocked.ring);
+  proven_.code = -code_of(proof);
   set_file(proven_, blocked.file);
   Text text(proven_.message, sizeof proven_.message);
   text.add("deadlock: ");

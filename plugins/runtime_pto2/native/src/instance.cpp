@@ -191,8 +191,9 @@ void fail(void* runtime, const char* what, const char* file, int32_t line) {
 
 void fail_with_code(void* runtime, int32_t code, const char* what, const char* file, int32_t line) {
   if (has_failed(runtime)) return;
-  ErrorFacts facts{PTO_ERROR_ORCHESTRATION};
+  ErrorFacts facts{code == PTO2_ERROR_INVALID_ARGS ? PTO_ERROR_USAGE : PTO_ERROR_ORCHESTRATION};
   facts.value = static_cast<uint64_t>(static_cast<int64_t>(-code));
+  facts.code = -code;
   self(runtime).context().fail_at(file, line, facts, what, " (code ", code, ")");
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "pto2_calls.h"
 #include "report.hpp"
 
 namespace pto::ring_buffer {
@@ -79,6 +80,7 @@ bool EdgePool::reject_too_many(const HeldTask& held, const EdgeList& edges) {
   ErrorFacts facts{PTO_ERROR_CAPACITY, id, -1, record.func_id};
   facts.value = uint64_t{edges.count()} + 1;
   facts.limit = ring.edge_capacity;
+  facts.code = -PTO2_ERROR_DEP_POOL_OVERFLOW;
   run_.context.fail_at(record.file, record.line, facts, RingTaskName{id}, " (function ",
                        record.func_id, ") depends on ", edges.count(),
                        " live tasks, and the dependency pool of ring ", held.ring,
@@ -171,6 +173,7 @@ bool LiveRings::wait_for_slots(const Draft& draft) {
     ErrorFacts facts{PTO_ERROR_CAPACITY};
     facts.value = draft.count;
     facts.limit = window - 1;
+    facts.code = -PTO2_ERROR_FLOW_CONTROL_DEADLOCK;
     return reject(run_.context, draft, facts, "a block task of ", draft.count,
                   " blocks can never fit into the task window of ring ", draft.ring,
                   ", which holds ", window - 1, " tasks; it needs at least ",
@@ -224,6 +227,7 @@ bool LiveRings::reject_outputs(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.value = draft.output_bytes;
   facts.limit = run_.sizes.options.heap[draft.ring];
+  facts.code = -PTO2_ERROR_HEAP_RING_DEADLOCK;
   return reject(run_.context, draft, facts, "the outputs of ", RingTaskName{draft.id},
                 " (function ", draft.task.func_id, ") take ", draft.output_bytes,
                 " bytes and can never fit into the heap of ring ", draft.ring, ", which has ",
@@ -252,6 +256,7 @@ bool LiveRings::wait_for_entries(const Draft& draft) {
     ErrorFacts facts{PTO_ERROR_CAPACITY};
     facts.value = draft.entries;
     facts.limit = run_.sizes.options.tensor_map_pool;
+    facts.code = -PTO2_ERROR_TENSORMAP_OVERFLOW;
     return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ",
                   draft.task.func_id, ") takes ", draft.entries,
                   " entries and can never fit into the tensor map's pool, which has ", facts.limit,

@@ -5,6 +5,7 @@
 #include "pto/engine/signature.hpp"
 #include "pto/engine/tag.hpp"
 #include "pto/engine/tensor_region.hpp"
+#include "pto2_calls.h"
 
 namespace pto::ring_buffer {
 namespace {
@@ -345,6 +346,7 @@ bool SubmitChecks::reject_parameters(const Draft& draft) {
   }
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.limit = kMostParameters;
+  facts.code = -PTO2_ERROR_INVALID_ARGS;
   facts.value = task.num_params;
   return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ", task.func_id,
                 ") has ", task.num_params, " parameters; at most ", PTO_MAX_TASK_TENSORS,
@@ -354,6 +356,7 @@ bool SubmitChecks::reject_parameters(const Draft& draft) {
 bool SubmitChecks::reject_scalars(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.limit = PTO_MAX_TASK_SCALARS;
+  facts.code = -PTO2_ERROR_INVALID_ARGS;
   facts.value = draft.scalars;
   return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ",
                 draft.task.func_id, ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
@@ -364,6 +367,7 @@ bool SubmitChecks::reject_scalars(const Draft& draft) {
 bool SubmitChecks::reject_tensors(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.limit = PTO_MAX_TASK_TENSORS;
+  facts.code = -PTO2_ERROR_INVALID_ARGS;
   facts.value = draft.tensors;
   return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ",
                 draft.task.func_id, ") has more than ", PTO_MAX_TASK_TENSORS,

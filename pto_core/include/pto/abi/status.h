@@ -61,7 +61,7 @@ typedef struct pto_error {
   char message[952];
   char vendor_function[64]; /* the function of the device's driver that failed; empty: none did */
   int32_t vendor_code;      /* that it returned */
-  int32_t reserved;         /* 0 */
+  int32_t code; /* the published code of the error, PTO2_ERROR_*, with a minus; 0: it has none */
 } pto_error;
 
 PTO_ABI_ASSERT(sizeof(pto_error) == 1328, "all libraries share pto_error");

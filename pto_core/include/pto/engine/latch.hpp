@@ -18,6 +18,7 @@ struct ErrorFacts {
   int32_t func_id = -1;
   uint64_t value = 0;
   uint64_t limit = 0;
+  int32_t code = 0;
 };
 
 class ErrorLatch {
@@ -39,6 +40,7 @@ class ErrorLatch {
     error_.func_id = facts.func_id;
     error_.value = facts.value;
     error_.limit = facts.limit;
+    error_.code = facts.code;
     Text(error_.message, sizeof error_.message).add(parts...);
     state_.store(kSet, std::memory_order_release);
   }
@@ -70,7 +72,7 @@ class ErrorLatch {
     error.task = error.other_task = -1;
     error.value = error.limit = 0;
     error.file[0] = error.message[0] = error.vendor_function[0] = '\0';
-    error.vendor_code = error.reserved = 0;
+    error.vendor_code = error.code = 0;
   }
 
   std::atomic<uint32_t> state_{kClear};

@@ -54,9 +54,13 @@ class PtoError(Exception):
 
 
 class UsageError(PtoError):
-    """The caller broke a documented rule: ``value`` is invalid for the argument ``name``."""
+    """The caller broke a documented rule: ``value`` is invalid for the argument ``name``.
 
-    fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected", *_VENDOR)
+    If a run found it, ``code`` is -5, the published code. :class:`CapacityError`,
+    :class:`DeadlockError` and :class:`TaskTimeoutError` have the published code, too.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected", "code", *_VENDOR)
     exit_code = 2
 
 
@@ -127,7 +131,7 @@ class LoadError(PtoError):
 class CapacityError(PtoError):
     """A limit was exceeded: ``value`` was requested, ``limit`` is available."""
 
-    fields: ClassVar[tuple[str, ...]] = ("name", "value", "limit", *_VENDOR)
+    fields: ClassVar[tuple[str, ...]] = ("name", "value", "limit", "code", *_VENDOR)
 
 
 class DeviceMemoryError(CapacityError):
@@ -205,6 +209,7 @@ class DeadlockError(PtoError):
         "func_id",
         "file",
         "line",
+        "code",
     )
 
 
@@ -260,7 +265,7 @@ class TaskPoisonedError(PtoError):
 class TaskTimeoutError(TaskFailedError, TimeoutError):
     """A kernel did not return in time. The device is lost unless the kernel returned later."""
 
-    fields: ClassVar[tuple[str, ...]] = (*TaskFailedError.fields, "timeout_s")
+    fields: ClassVar[tuple[str, ...]] = (*TaskFailedError.fields, "timeout_s", "code")
 
 
 class AbortedError(PtoError):

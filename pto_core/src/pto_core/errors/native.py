@@ -44,6 +44,7 @@ class _Record:
     kernel: str | None
     vendor_function: str | None
     vendor_code: int | None
+    code: int | None
 
 
 def from_status(
@@ -61,6 +62,7 @@ def from_status(
     kernel: str = "",
     vendor_function: str = "",
     vendor_code: int = 0,
+    code: int = 0,
 ) -> PtoError:
     """Return the exception for a native status, with its fields set from the arguments.
 
@@ -81,6 +83,7 @@ def from_status(
         kernel or None,
         vendor_function or None,
         vendor_code if vendor_function else None,
+        code or _CODES.get(status),
     )
     return _MAKERS.get(status, _internal)(record)
 
@@ -170,6 +173,7 @@ def _deadlock(record: _Record) -> PtoError:
         func_id=record.func_id,
         file=record.file,
         line=record.line,
+        code=record.code,
     )
 
 
@@ -217,6 +221,9 @@ _SETTING = re.compile(r"--set ([\w.]+)=([\w,]*\w)")
 # The largest length of a repr in a message; a longer repr is replaced by the type of the value.
 _LONGEST_VALUE = 100
 _NO_MESSAGE = "native status {} without a message"
+
+# The published codes of statuses that always have the same one: usage errors and time limits.
+_CODES = {2: -5, 13: -100}
 
 # The statuses whose errors name a kernel: kernel, address, load and timeout.
 _OF_KERNEL = frozenset({8, 10, 11, 13})

@@ -34,7 +34,7 @@ _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 # The note of gcc about flags that it does not know. gcc prints it only together with another error.
 _FLAG_NOTE = re.compile(r"^cc1plus: (?:note|warning): unrecognized command-line option .*\n?", re.M)
 _OUTPUT_LINES = 60
-_LATER_INTERFACES = {
+_INTERFACES = {
     "ChipTaskArgs|CoreTaskArgs|CoreTaskArgsWithDeps|ChipTensor|CoreTaskPredicate|GraphTaskArgs"
     "|rt_submit_graph": "August 2026",
     "L0TaskArgs|L2TaskArgs|L2TaskArgsWithDeps": "June 2026",
@@ -42,8 +42,10 @@ _LATER_INTERFACES = {
     r"|pto_async_kernel_api\.h": "April to August 2026",
     "TensorCreateInfo|ChipStorageTaskArgs|PTO2TaskId|TaskOutputTensors": "March 2026 or later",
     "MixedKernels": "11 March 2026 or later",
+    r"PTO2Runtime|PTOParam|pto2_rt_\w+": "March 2026",
 }
-"""Names of published interfaces that are later than the supported one, the latest first."""
+"""Names of published interfaces, the latest first; the headers of another one lack them."""
+_UNKNOWN_NAME = re.compile("not declared|not been declared|does not name a type|No such file")
 
 
 def ran_out_of_space(outcome: CompilerResult) -> bool:
@@ -55,7 +57,7 @@ def compile_error(
     request: BuildRequest, compiler: Compiler, outcome: CompilerResult
 ) -> CompileError:
     """Return the error for a failed compilation, with file, line and the compiler's message."""
-    if lacks_entry(request, outcome.output) and not _later_interface(outcome.output):
+    if lacks_entry(request, outcome.output) and not _other_interface(outcome.output):
         return _missing_entry_error(request, compiler, outcome.output)
     found = _FIRST_ERROR.search(outcome.output)
     line = int(found["line"]) if found else None
@@ -153,28 +155,28 @@ def _other_reason(outcome: CompilerResult) -> str:
     return lines[0].strip() if lines else f"the compiler ended with code {outcome.code}"
 
 
-def _later_interface(output: str) -> str:
-    """Return a sentence that names the published interface of the source, if it is a later version.
+def _other_interface(output: str) -> str:
+    """Return a sentence that names the published interface of the source, if it is another one.
 
-    Only names that the compiler does not know count, because the source may define others itself.
+    Only unknown names in the errors of the compiler count: the source may define others itself.
     """
-    lines = (line.partition("; did you mean")[0] for line in output.splitlines())
-    errors = "\n".join(line for line in lines if "error:" in line and "assertion" not in line)
-    for names, when in _LATER_INTERFACES.items():
+    lines = [line.partition("; did you mean")[0] for line in output.splitlines()]
+    errors = "\n".join(line for line in lines if "error:" in line and _UNKNOWN_NAME.search(line))
+    for names, when in _INTERFACES.items():
         found = re.search(rf"\b(?:{names})\b", errors)
         if found:
             return (
                 f"This source is written for the interface of {when} ({found.group()}). That of "
-                "August 2026 belongs to the runtime tensormap_and_ringbuffer; "
-                "docs/published-programs.md lists the interfaces."
+                "August 2026 belongs to the runtime tensormap_and_ringbuffer. If api names another "
+                "interface, remove it; docs/published-programs.md lists the interfaces."
             )
     return ""
 
 
 def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
-    later = _later_interface(output)
-    if later:
-        return later
+    other = _other_interface(output)
+    if other:
+        return other
     part = missing_part(output)
     if part:
         name, major = part

@@ -96,7 +96,9 @@ pto2_orchestrate(const pto2_calls* calls, void* runtime, uint64_t*, int32_t num_
           return int32_t{-1};
         }
         const ChipTaskArgs& given = *args;
-        return call_entry(&::PTO_ORCHESTRATION_ENTRY, std::cref(given));
+        const int32_t result = call_entry(&::PTO_ORCHESTRATION_ENTRY, std::cref(given));
+        run.end();
+        return result;
       },
       [&](const char* what) {
         char text[512];

@@ -76,17 +76,19 @@ class GraphTaskArgs {
     (add_one_scalar(pto_orchestration::graph_scalar(values)), ...);
   }
 
-  ChipTaskArgs::TensorRef tensor(uint32_t index) const {
+  ChipTaskArgs::TensorRef tensor(uint32_t index, const char* file = __builtin_FILE(),
+                                 int32_t line = __builtin_LINE()) const {
     if (index < num_tensors_) return ChipTaskArgs::TensorRef(*tensors_[index]);
-    pto_orchestration::report({"", 0}, "tensor(%u) of a graph with %u tensors", index,
+    pto_orchestration::report({file, line}, "tensor(%u) of a graph with %u tensors", index,
                               num_tensors_);
     return ChipTaskArgs::TensorRef(pto_orchestration::no_tensor());
   }
   // Return a scalar, which converts to uint64_t. A record is only valid for the values that were
   // converted; add_scalar() of a task does not convert them.
-  GraphScalar scalar(uint32_t index) const {
+  GraphScalar scalar(uint32_t index, const char* file = __builtin_FILE(),
+                     int32_t line = __builtin_LINE()) const {
     if (index < num_scalars_) return scalars_[index];
-    pto_orchestration::report({"", 0}, "scalar(%u) of a graph with %u scalars", index,
+    pto_orchestration::report({file, line}, "scalar(%u) of a graph with %u scalars", index,
                               num_scalars_);
     return GraphScalar(0);
   }

@@ -48,21 +48,6 @@
 #include "pto_task_args.h"
 #include "tensor.h"
 
-enum : int32_t {
-  PTO2_ERROR_NONE = 0,
-  PTO2_ERROR_SCOPE_DEADLOCK = 1,
-  PTO2_ERROR_HEAP_RING_DEADLOCK = 2,
-  PTO2_ERROR_FLOW_CONTROL_DEADLOCK = 3,
-  PTO2_ERROR_DEP_POOL_OVERFLOW = 4,
-  PTO2_ERROR_INVALID_ARGS = 5,
-  PTO2_ERROR_REQUIRE_SYNC_START_INVALID = 7,
-  PTO2_ERROR_TENSOR_WAIT_TIMEOUT = 8,
-  PTO2_ERROR_EXPLICIT_ORCH_FATAL = 9,
-  PTO2_ERROR_SCOPE_TASKS_OVERFLOW = 10,
-  PTO2_ERROR_TENSORMAP_OVERFLOW = 11,
-  PTO2_ERROR_SCHEDULER_TIMEOUT = 100
-};
-
 struct PTO2OrchestrationConfig {
   int expected_arg_count;
 };
@@ -98,8 +83,12 @@ inline TaskOutputTensors rt_submit_aiv_task(int32_t kernel_id, const CoreTaskArg
 inline TaskOutputTensors rt_submit_task(const MixedKernels& kernels, const CoreTaskArgs& args,
                                         const char* file = __builtin_FILE(),
                                         int32_t line = __builtin_LINE()) {
-  return CoreTaskArgsReader(*pto_orchestration::current_run, args)
-      .submit(-1, -1, {file, line}, kernels);
+  pto_orchestration::Run& run = *pto_orchestration::current_run;
+  if (kernels.aic_kernel_id < 0 && kernels.aiv0_kernel_id < 0 && kernels.aiv1_kernel_id < 0) {
+    run.fail(PTO2_ERROR_INVALID_ARGS, "MixedKernels names no kernel; set at least one of its ids",
+             {file, line});
+  }
+  return CoreTaskArgsReader(run, args).submit(-1, -1, {file, line}, kernels);
 }
 
 // Submit a task that runs no kernel. It completes when the tasks that it waits for have completed.
@@ -122,12 +111,27 @@ inline TaskOutputTensors alloc_tensors(const TensorCreateInfo infos[], uint32_t 
   for (uint32_t i = 0; i < count; ++i) args.add_output(infos[i]);
   return rt_submit_dummy_task(args, file, line);
 }
+
+namespace pto_orchestration {
+
+// A TensorCreateInfo with the position of the call.
+struct PlacedInfo {
+  PlacedInfo(const TensorCreateInfo& given, const char* in = __builtin_FILE(),
+             int32_t at = __builtin_LINE())
+      : info(given), file(in), line(at) {}
+  const TensorCreateInfo& info;
+  const char* file;
+  int32_t line;
+};
+
+}  // namespace pto_orchestration
+
 template <class... Infos,
           class = std::enable_if_t<(std::is_same_v<std::decay_t<Infos>, TensorCreateInfo> && ...)>>
-TaskOutputTensors alloc_tensors(const TensorCreateInfo& first, const Infos&... others) {
+TaskOutputTensors alloc_tensors(pto_orchestration::PlacedInfo first, const Infos&... others) {
   CoreTaskArgs args;
-  args.add_output(first, others...);
-  return rt_submit_dummy_task(args, nullptr, 0);
+  args.add_output(first.info, others...);
+  return rt_submit_dummy_task(args, first.file, first.line);
 }
 
 // --- Graphs -------------------------------------------------------------------------------------

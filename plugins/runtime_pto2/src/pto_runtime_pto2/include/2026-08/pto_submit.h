@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "pto/abi/dtype.h"
+#include "pto/abi/platform.h"
 #include "pto2_calls.h"
 #include "pto_task_args.h"
 
@@ -15,10 +17,11 @@
 class TaskOutputTensors {
  public:
   TaskOutputTensors() = default;
-  TaskOutputTensors(const ChipTensor* tensors, uint32_t count, PTO2TaskId task)
-      : tensors_(tensors), count_(count), task_(task) {}
+  TaskOutputTensors(const ChipTensor* tensors, uint32_t count, PTO2TaskId task, uint64_t scope)
+      : tensors_(tensors), count_(count), task_(task), scope_(scope) {}
 
-  const ChipTensor& get_ref(uint32_t index) const;
+  const ChipTensor& get_ref(uint32_t index, const char* file = __builtin_FILE(),
+                            int32_t line = __builtin_LINE()) const;
   PTO2TaskId task_id() const { return task_; }
   uint32_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
@@ -27,6 +30,7 @@ class TaskOutputTensors {
   const ChipTensor* tensors_ = nullptr;
   uint32_t count_ = 0;
   PTO2TaskId task_ = PTO2TaskId::invalid();
+  uint64_t scope_ = 0;  // the scope of the submit, as Run::scope()
 };
 
 enum class PTO2ScopeMode : uint8_t { AUTO = 0, MANUAL = 1 };
@@ -66,10 +70,8 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   ~Run() {
-    while (chunks_ != nullptr) {
-      Chunk* next = chunks_->next;
-      std::free(chunks_);
-      chunks_ = next;
+    for (Chunk* list : {chunks_, spare_}) {
+      while (list != nullptr) std::free(std::exchange(list, list->next));
     }
   }
 
@@ -81,9 +83,16 @@ class Run {
   SubmitObserver* observer() const { return observer_; }
   void set_observer(SubmitObserver* observer) { observer_ = observer; }
 
+  // The innermost scope: its depth, and the number of scopes that began before it.
+  uint64_t scope() const { return uint64_t{depth_} << 56 | scopes_[depth_].number; }
+  bool is_open(uint64_t scope) const {
+    const auto depth = static_cast<uint32_t>(scope >> 56);
+    return depth <= depth_ && (uint64_t{depth} << 56 | scopes_[depth].number) == scope;
+  }
+
   void begin_scope(PTO2ScopeMode mode, Location at) {
     if (mode == PTO2ScopeMode::AUTO && is_manual()) {
-      return fail(5, "an AUTO scope is opened inside a MANUAL scope; make both MANUAL", at);
+      return refuse_scope("an AUTO scope is opened inside a MANUAL scope; make both MANUAL", at);
     }
     if (observer_ != nullptr) observer_->scope_begins(mode, at);
     open_scope(mode, at);
@@ -91,30 +100,45 @@ class Run {
 
   // Open a scope. Unlike others, that of a graph may be AUTO in a MANUAL scope.
   void open_scope(PTO2ScopeMode mode, Location at) {
-    if (depth_ + 1 == kMaxDepth) return fail(5, "more than 64 scopes are open", at);
+    if (refused_ > 0 || depth_ + 1 == kMaxDepth) {
+      return refuse_scope(
+          "more than 64 scopes are open, with that of the run; end scopes earlier", at);
+    }
     modes_[++depth_] = mode;
-    marks_[depth_] = {chunks_, chunks_ != nullptr ? chunks_->used : 0};
+    scopes_[depth_] = {chunks_, chunks_ != nullptr ? chunks_->used : 0, ++begun_, at};
     calls_->scope_begin(runtime_, at.file, at.line);
   }
 
   void end_scope(Location at) {
+    if (refused_ > 0) {
+      --refused_;
+      return;
+    }
     if (observer_ != nullptr) observer_->scope_ends(at);
     calls_->scope_end(runtime_, at.file, at.line);  // reports an end without a begin
     if (depth_ == 0) return;
-    const Mark mark = marks_[depth_--];
-    while (chunks_ != mark.chunk) {
-      Chunk* next = chunks_->next;
-      std::free(chunks_);
-      chunks_ = next;
+    const Scope& scope = scopes_[depth_--];
+    // Chunks are kept, so that a tensor that is used after its scope is no invalid address.
+    while (chunks_ != scope.chunk) {
+      Chunk* ended = std::exchange(chunks_, chunks_->next);
+      ended->next = std::exchange(spare_, ended);
     }
-    if (chunks_ != nullptr) chunks_->used = mark.used;
+    if (chunks_ != nullptr) chunks_->used = scope.used;
+  }
+
+  // Report a scope that is open when the entry returns.
+  void end() {
+    if (depth_ == 0 || has_failed()) return;
+    fail(5, "the orchestration returned in this scope; each rt_scope_begin needs its rt_scope_end",
+         scopes_[depth_].at);
   }
 
   // Return space for `count` tensors that lives until the end of the scope; null if memory is
   // exhausted.
   ChipTensor* allocate(uint32_t count) {
     if (chunks_ == nullptr || kChunkTensors - chunks_->used < count) {
-      void* memory = std::aligned_alloc(alignof(Chunk), sizeof(Chunk));
+      void* memory = spare_ != nullptr ? std::exchange(spare_, spare_->next)
+                                       : std::aligned_alloc(alignof(Chunk), sizeof(Chunk));
       if (memory == nullptr) return nullptr;
       auto* chunk = static_cast<Chunk*>(memory);
       chunk->next = chunks_;
@@ -131,6 +155,11 @@ class Run {
   }
 
  private:
+  // The end of a refused scope must not end another scope.
+  void refuse_scope(const char* problem, Location at) {
+    if (refused_++ == 0) fail(5, problem, at);
+  }
+
   static constexpr uint32_t kChunkTensors = 255;
 
   struct Chunk {
@@ -138,17 +167,22 @@ class Run {
     uint32_t used;
     ChipTensor tensors[kChunkTensors];
   };
-  struct Mark {
-    Chunk* chunk;
+  struct Scope {
+    Chunk* chunk;  // the newest one at the begin of the scope
     uint32_t used;
+    uint64_t number;  // of scopes that have begun
+    Location at;
   };
 
   const pto2_calls* calls_;
   void* runtime_;
   uint32_t depth_ = 0;
   PTO2ScopeMode modes_[kMaxDepth] = {};
-  Mark marks_[kMaxDepth] = {};
-  Chunk* chunks_ = nullptr;             // the tensors of open scopes
+  Scope scopes_[kMaxDepth] = {};
+  uint32_t refused_ = 0;  // scopes that are open in the program, but have not begun
+  uint64_t begun_ = 0;
+  Chunk* chunks_ = nullptr;  // the tensors of open scopes
+  Chunk* spare_ = nullptr;
   SubmitObserver* observer_ = nullptr;  // while the body of a graph is recorded
 };
 
@@ -165,8 +199,8 @@ constexpr uint8_t kNativeTypes[] = {PTO_DTYPE_FLOAT32,       PTO_DTYPE_FLOAT16, 
                                     PTO_DTYPE_FLOAT8_E4M3FN, PTO_DTYPE_UINT8,   PTO_DTYPE_UINT8};
 
 inline int64_t native_id(PTO2TaskId id) {
-  if (id.is_invalid()) return -1;
-  return static_cast<int64_t>(uint64_t{id.local()} << 2 | (id.ring() & 3));
+  if (id.ring() > 3) return -1;  // also the invalid id
+  return static_cast<int64_t>(uint64_t{id.local()} << 2 | id.ring());
 }
 
 inline PTO2TaskId published_id(int64_t id) {
@@ -316,7 +350,8 @@ class CoreTaskArgsReader {
     if (id < 0) return failed_outputs(outputs, count);
     take_outputs(tensors, outputs);
     if (run_.observer() != nullptr) run_.observer()->submitted({task, id, tensors, outputs, *this});
-    return {outputs, count, pto_orchestration::published_id(id)};
+    if (args_.dumped_ != 0) log_dumped(id, outputs);
+    return {outputs, count, pto_orchestration::published_id(id), run_.scope()};
   }
 
   // For an observer. created(i) is null if tensor i is not an output that the submit allocates.
@@ -393,7 +428,7 @@ class CoreTaskArgsReader {
     for (uint32_t i = 0; i < args_.num_tensors_; ++i) {
       if (args_.entries_[i].is_created) outputs[next++] = tensor_of(args_.entries_[i]);
     }
-    return {outputs, count, PTO2TaskId::invalid()};
+    return {outputs, count, PTO2TaskId::invalid(), run_.scope()};
   }
 
   // Copy the allocated tensors, and fill those that have an initial value. The newest task starts
@@ -415,13 +450,32 @@ class CoreTaskArgsReader {
     }
   }
 
+  void log_dumped(int64_t id, const ChipTensor* outputs) const {
+    for (uint32_t i = 0; i < args_.num_tensors_; ++i) {
+      const CoreTaskArgs::Entry& entry = args_.entries_[i];
+      const ChipTensor& tensor = entry.is_created ? *outputs++ : tensor_of(entry);
+      if ((args_.dumped_ >> i & 1) == 0) continue;
+      const PTO2TaskId task = pto_orchestration::published_id(id);
+      const std::string text = "argument " + std::to_string(i) + " of task " +
+                               std::to_string(task.local()) + " of ring " +
+                               std::to_string(task.ring()) + ": " + tensor.dump();
+      run_.calls().log(run_.runtime(), PTO_LOG_INFO, "dump", text.c_str());
+    }
+  }
+
   pto_orchestration::Run& run_;
   const CoreTaskArgs& args_;
 };
 
-inline const ChipTensor& TaskOutputTensors::get_ref(uint32_t index) const {
-  if (index < count_) return tensors_[index];
-  pto_orchestration::report({"", 0}, "get_ref(%u) of a task with %u outputs", index, count_);
+inline const ChipTensor& TaskOutputTensors::get_ref(uint32_t index, const char* file,
+                                                    int32_t line) const {
+  const bool is_open = pto_orchestration::current_run->is_open(scope_);
+  if (index < count_ && is_open) return tensors_[index];
+  pto_orchestration::report({file, line},
+                            is_open ? "get_ref(%u) of a task with %u outputs; they count from 0"
+                                    : "get_ref(%u) of a task with %u outputs whose scope has "
+                                      "ended; use the outputs in the scope of their submit",
+                            index, count_);
   return pto_orchestration::no_tensor();
 }
 

@@ -188,6 +188,7 @@ class CoreTaskArgs {
   }
   void set_dependencies_with_kinds(const PTO2TaskId* ids, const DepFlags* kinds, uint32_t count) {
     if (count != 0 && num_dependencies_ != 0) return misuse("set_dependencies() was called twice");
+    if (count != 0 && ids == nullptr) return misuse("set_dependencies() got a null pointer");
     dependencies_ = ids;
     kinds_ = kinds;
     num_dependencies_ = count;
@@ -201,19 +202,30 @@ class CoreTaskArgs {
   void set_allow_early_resolve(bool = true) {}
   // A slot for measurements of the published runtime, which has no effect here: each task is timed.
   void set_task_timing_slot(int32_t) {}
-  // Log the values of the arguments `tensors` after the task.
-  template <class... Tensors>
-  void dump(Tensors&&...) {}
+  // Log these arguments with the submit: a line for each that was added before.
+  template <class... Arguments>
+  void dump(const Arguments&... arguments) {
+    for (const void* object : {static_cast<const void*>(&arguments)...}) {
+      for (uint32_t i = 0; i < num_tensors_; ++i) {
+        dumped_ |= uint32_t{entries_[i].object == object} << i;
+      }
+    }
+  }
 
   // Remove all arguments and settings.
   void reset() {
-    num_tensors_ = num_scalars_ = num_dependencies_ = 0;
+    num_tensors_ = num_scalars_ = num_dependencies_ = dumped_ = 0;
     launch_spec = {};
     predicate_ = {};
     error_ = nullptr;
   }
 
   LaunchSpec launch_spec;
+
+ protected:
+  void misuse(const char* what) {
+    if (error_ == nullptr) error_ = what;
+  }
 
  private:
   friend class CoreTaskArgsReader;
@@ -252,15 +264,13 @@ class CoreTaskArgs {
     if (num_scalars_ == kMaxScalars) return misuse("more than 16 scalars were added");
     scalars_[num_scalars_++] = scalar;
   }
-  void misuse(const char* what) {
-    if (error_ == nullptr) error_ = what;
-  }
 
   Entry entries_[kMaxTensors];
   GraphScalar scalars_[kMaxScalars];
   uint32_t num_tensors_ = 0;
   uint32_t num_scalars_ = 0;
   uint32_t num_dependencies_ = 0;
+  uint32_t dumped_ = 0;  // bit i: tensor i is logged
   const PTO2TaskId* dependencies_ = nullptr;
   const DepFlags* kinds_ = nullptr;  // null: DEP_DEFAULT for each
   CoreTaskPredicate predicate_;
@@ -293,13 +303,11 @@ class CoreTaskArgsWithDeps : public CoreTaskArgs {
  private:
   void add_one(PTO2TaskId id, DepFlags kind) {
     static_assert(N > 0, "CoreTaskArgsWithDeps needs space");
-    if (count_ < N) {
-      ids_[count_] = id;
-      flags_[count_] = kind;
-    }
-    ++count_;
+    if (count_ == N) return misuse("more dependencies than the N of CoreTaskArgsWithDeps<N>");
+    ids_[count_] = id;
+    flags_[count_++] = kind;
     CoreTaskArgs::set_dependencies_with_kinds(nullptr, nullptr, 0);
-    CoreTaskArgs::set_dependencies_with_kinds(ids_, flags_, count_ < N ? count_ : N);
+    CoreTaskArgs::set_dependencies_with_kinds(ids_, flags_, count_);
   }
 
   PTO2TaskId ids_[N];
@@ -330,16 +338,20 @@ class ChipTaskArgs {
   ChipTaskArgs(const ChipTaskArgs&) = delete;
   ChipTaskArgs& operator=(const ChipTaskArgs&) = delete;
 
-  TensorRef tensor(int32_t index) const {
+  TensorRef tensor(int32_t index, const char* file = __builtin_FILE(),
+                   int32_t line = __builtin_LINE()) const {
     if (index >= 0 && index < num_tensors_) return TensorRef(tensors_[index]);
-    pto_orchestration::report({"", 0}, "tensor(%d) of an orchestration with %d tensors", index,
-                              num_tensors_);
+    pto_orchestration::report({file, line},
+                              "tensor(%d) of an orchestration with %d tensors; they count from 0",
+                              index, num_tensors_);
     return TensorRef(pto_orchestration::no_tensor());
   }
-  uint64_t scalar(int32_t index) const {
+  uint64_t scalar(int32_t index, const char* file = __builtin_FILE(),
+                  int32_t line = __builtin_LINE()) const {
     if (index >= 0 && index < num_scalars_) return scalars_[index];
-    pto_orchestration::report({"", 0}, "scalar(%d) of an orchestration with %d scalars", index,
-                              num_scalars_);
+    pto_orchestration::report({file, line},
+                              "scalar(%d) of an orchestration with %d scalars; they count from 0",
+                              index, num_scalars_);
     return 0;
   }
   int32_t tensor_count() const { return num_tensors_; }
