@@ -56,11 +56,14 @@ nb::object read_access_log(const OpenDevice& device, const RunSettings& settings
   fields["measured"] = nb::bytes(ranges.data(), ranges.size() * sizeof(pto_measured_range));
   fields["written"] = nb::bytes(measured.written().data(), measured.written().size());
   nb::dict kernels;
-  for (uint64_t task = 0; task < log.num_tasks; ++task) {
-    const int32_t func_id = log.tasks[task].func_id;
-    if (!kernels.contains(nb::int_(func_id))) {
-      kernels[nb::int_(func_id)] = nb::cast(kernel_name(func_id));
-    }
+  const auto add_kernel = [&](int32_t func_id) {
+    if (kernels.contains(nb::int_(func_id))) return;
+    kernels[nb::int_(func_id)] = nb::cast(kernel_name(func_id));
+  };
+  for (uint64_t task = 0; task < log.num_tasks; ++task) add_kernel(log.tasks[task].func_id);
+  for (uint64_t index = 0; index < log.num_events; ++index) {
+    const pto_logged_event& event = log.events[index];
+    if (event.kind == PTO_LOG_LANE) add_kernel(static_cast<int32_t>(event.first));
   }
   fields["kernels"] = kernels;
   nb::list buffers = arguments.placed_buffers();

@@ -25,6 +25,7 @@ class EdgeFinder {
         is_full_(is_full),
         writers_(log.accesses()),
         readers_(log.accesses()),
+        other_writers_(log.accesses()),
         clusters_(blocks),
         event_(log.events().begin()) {}
 
@@ -51,7 +52,10 @@ class EdgeFinder {
   void take(const pto_logged_event& event) {
     switch (event.kind) {
       case PTO_LOG_EDGE:
-        add_plain(log_.index_of(event.first), log_.index_of(event.second), Why::kExplicit);
+        return add_plain(log_.index_of(event.first), log_.index_of(event.second), Why::kExplicit);
+      case PTO_LOG_RETAINING_EDGE:
+        return add_plain(log_.index_of(event.first), log_.index_of(event.second), Why::kRetaining);
+      case PTO_LOG_LANE:
         return;
       case PTO_LOG_SCOPE_BEGIN:
         return clusters_.scope_begin();
@@ -74,14 +78,48 @@ class EdgeFinder {
   void look_up(uint32_t task) {
     for (uint32_t access = log_.first_access(task); access < log_.end_access(task); ++access) {
       const Tag tag = log_.tag(access);
-      if (tag == Tag::kNoDep || log_.is_fresh(access)) continue;
+      if (log_.is_fresh(access)) continue;
+      const bool is_looked_up = log_.is_looked_up(access) && tag != Tag::kNoDep;
+      const size_t before = edges_.reasons.size();
       if (reads(tag)) {
-        if (!find_writers(access, Why::kRead)) edges_.unwritten.push_back(access);
-      } else if (is_full_ && tag == Tag::kOutput) {
+        const bool is_found = is_looked_up && find_writers(access, Why::kRead);
+        if (!is_found && !is_written(access)) edges_.unwritten.push_back(access);
+      } else if (is_full_ && is_looked_up && overwrites_in_order(access)) {
         find_writers(access, Why::kOverwrite);
       }
-      if (is_full_ && (tag == Tag::kInout || tag == Tag::kOutput)) find_readers(access);
+      add_owner(access, before);
+      const bool may_follow = tag == Tag::kInout || overwrites_in_order(access);
+      if (is_full_ && is_looked_up && may_follow) find_readers(access);
     }
+  }
+
+  // Return whether a task that overwrites memory waits for its earlier users in a full run.
+  bool overwrites_in_order(uint32_t access) const {
+    const Tag tag = log_.tag(access);
+    return tag == Tag::kOutput ||
+           (tag == Tag::kOutputExisting && log_.is_of_2026_08(log_.task_of(access)));
+  }
+
+  // Add the edge to the owner of the memory, unless one of the reasons from `first` on is an edge
+  // to this task.
+  void add_owner(uint32_t access, size_t first) {
+    const uint32_t owner = log_.owner_to_wait_for(access);
+    if (owner == kNone) return;
+    for (size_t known = first; known < edges_.reasons.size(); ++known) {
+      if (edges_.reasons[known].first == log_.task_of(owner)) return;
+    }
+    add(owner, access, Why::kOwner, false);
+  }
+
+  // Return whether a writer overlaps the access, also if one of them takes no part in look-ups.
+  bool is_written(uint32_t access) {
+    bool found = false;
+    for (HostIndex<uint32_t>* writers : {&writers_, &other_writers_}) {
+      RegionPlace place;
+      KeepAll<uint32_t> policy;
+      (*writers)->find(log_.region(access), place, policy, [&](uint32_t, bool) { found = true; });
+    }
+    return found;
   }
 
   bool find_writers(uint32_t access, Why why) {
@@ -110,7 +148,7 @@ class EdgeFinder {
       const Tag tag = log_.tag(access);
       if (writes(tag)) {
         insert_writer(access);
-      } else if (is_full_ && tag == Tag::kInput) {
+      } else if (is_full_ && tag == Tag::kInput && log_.is_looked_up(access)) {
         insert_reader(access);
       }
     }
@@ -119,6 +157,11 @@ class EdgeFinder {
   void insert_writer(uint32_t access) {
     KeepAll<uint32_t> policy;
     const Region& region = log_.region(access);
+    if (!log_.is_looked_up(access)) {
+      RegionPlace place;
+      other_writers_->value(other_writers_->replace(region, place, policy, false)) = access;
+      return;
+    }
     if (is_full_) {
       RegionPlace place;
       readers_->remove_covered(region, place, policy);
@@ -150,8 +193,9 @@ class EdgeFinder {
 
   const LogTables& log_;
   const bool is_full_;
-  HostIndex<uint32_t> writers_;  // of each region: its last writer
-  HostIndex<uint32_t> readers_;  // of each region: index in readers_of_ of its newest reader
+  HostIndex<uint32_t> writers_;        // of each region: its last writer
+  HostIndex<uint32_t> readers_;        // of each region: index in readers_of_ of its newest reader
+  HostIndex<uint32_t> other_writers_;  // writers that take no part in look-ups
   std::vector<Reader> readers_of_;
   ClusterOrder clusters_;
   std::span<const pto_logged_event>::iterator event_;

@@ -22,14 +22,16 @@ enum class Why : uint32_t {
   kOverwrite = 1,
   kAntiDependence = 2,
   kExplicit = 3,
-  kCluster = 4
+  kCluster = 4,
+  kRetaining = 5,
+  kOwner = 6
 };
 
 // A reason why `second` starts after `first` has ended.
 struct EdgeReason {
   uint32_t first;
   uint32_t second;
-  uint32_t first_access;   // kNone for an explicit edge and for clusters
+  uint32_t first_access;   // kNone for explicit edges and for clusters
   uint32_t second_access;  // as first_access
   Why why;
   uint32_t is_conservative;  // by byte hulls only

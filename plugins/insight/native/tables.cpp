@@ -78,6 +78,18 @@ void LogTables::place() {
   }
 }
 
+uint32_t LogTables::owner_to_wait_for(uint32_t access) const {
+  const uint32_t task = task_of(access);
+  const uint32_t owner = owner_of_[access];
+  if (owner == kNone || owner == task || !is_of_2026_08(task) || is_manual(task)) return kNone;
+  const pto_tensor_data& tensor = rows_.accesses[access];
+  if (tensor.reserved[1] == PTO_LOGGED_ACCESS_NONE) return kNone;
+  for (uint32_t output = first_access(owner); output < end_access(owner); ++output) {
+    if (is_fresh(output) && rows_.accesses[output].buffer.addr == tensor.buffer.addr) return output;
+  }
+  return kNone;
+}
+
 uint32_t LogTables::index_of(int64_t id) const {
   const auto found = index_of_.find(id);
   if (found != index_of_.end()) return found->second;

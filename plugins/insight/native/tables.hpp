@@ -51,6 +51,17 @@ class LogTables {
   uint32_t task_of(uint32_t access) const { return task_of_[access]; }
   Tag tag(uint32_t access) const { return static_cast<Tag>(rows_.accesses[access].tag); }
   const Region& region(uint32_t access) const { return regions_[access]; }
+  // Return whether the task has the rules of 2026-08 for edges.
+  bool is_of_2026_08(uint32_t task) const {
+    return (rows_.tasks[task].traits & PTO_LOGGED_2026_08) != 0;
+  }
+  // Return whether the access takes part in look-ups. The others have edges to the owner at most.
+  bool is_looked_up(uint32_t access) const {
+    return rows_.accesses[access].reserved[1] == 0 && !is_manual(task_of(access));
+  }
+  // Return the access by which another task allocated the memory, if the task of this access waits
+  // for it; else kNone.
+  uint32_t owner_to_wait_for(uint32_t access) const;
   // Return whether the submit of the access allocated its memory.
   bool is_fresh(uint32_t access) const {
     return tag(access) == Tag::kOutput && owner_of_[access] == task_of_[access];
@@ -59,6 +70,9 @@ class LogTables {
   uint32_t index_of(int64_t id) const;
 
  private:
+  bool is_manual(uint32_t task) const {
+    return (rows_.tasks[task].traits & PTO_LOGGED_MANUAL) != 0;
+  }
   void check() const;
   void place();
 

@@ -673,6 +673,7 @@ void RingSubmitter::insert_each(const Draft& draft) {
 bool RingSubmitter::log_submit(const Draft& draft) {
   engine::AccessLog& log = run_.log;
   const pto_tensor_task& task = draft.task;
+  const bool has_flags = task.api != PTO_API_2026_03;
   const Access* access = draft.accesses;
   for (uint32_t index = 0; index < task.num_params; ++index) {
     const uint32_t tag = task.params[index].tag;
@@ -681,25 +682,64 @@ bool RingSubmitter::log_submit(const Draft& draft) {
     tensor.owner = draft.has_access(tag) ? (access++)->owner : owner_of(tensor);
     tensor.tag = static_cast<uint8_t>(tag);
     tensor.reserved[0] = static_cast<uint8_t>(index);
+    const bool is_limited = has_flags && task.params[index].is_manual != 0;
+    tensor.reserved[1] = is_limited ? PTO_LOGGED_ACCESS_OWNER : 0;
     if (!log.add_access(tensor)) return false;
   }
-  const pto_logged_task row{
-      draft.id,
-      task.file,
-      task.line,
-      task.func_id,
-      draft.heap_address,
-      0,
-      (draft.traits & kIsDummy) != 0 ? -1 : static_cast<int32_t>(draft.traits & kCoreType),
-      task.block_dim,
-      0};
-  if (!log.add_task(row)) return false;
+  if (task.predicate != nullptr && !log_operand(task)) return false;
+  uint32_t traits = has_flags ? PTO_LOGGED_2026_08 : 0;
+  if (task.is_manual != 0) traits |= PTO_LOGGED_MANUAL;
+  const bool has_kernel = (draft.traits & kIsDummy) == 0;
+  const int32_t core = has_kernel ? static_cast<int32_t>(draft.traits & kCoreType) : -1;
+  const pto_logged_task row{draft.id,
+                            task.file,
+                            task.line,
+                            task.func_id,
+                            draft.heap_address,
+                            0,
+                            core,
+                            task.block_dim,
+                            traits};
+  if (!log.add_task(row) || !log_details(draft)) return false;
   if (task.clusters == nullptr) return true;
   for (uint32_t block = 0; block < draft.count; ++block) {
     const int32_t group = run_.clusters.group(task.clusters[block]);
     if (!log.add_event(PTO_LOG_ON_CLUSTER, group, draft.id, task.file, task.line)) return false;
   }
   return true;
+}
+
+// Log the kernels of a task that runs several, and the edges of order that the program states.
+bool RingSubmitter::log_details(const Draft& draft) {
+  engine::AccessLog& log = run_.log;
+  const pto_tensor_task& task = draft.task;
+  for (uint32_t lane = 0; lane < PTO_LANES && task.lanes != 0; ++lane) {
+    const int32_t func_id = task.lane_func_ids[lane];
+    const bool is_used = (task.lanes >> lane & 1) != 0;
+    if (is_used && !log.add_event(PTO_LOG_LANE, func_id, draft.id, task.file, task.line)) {
+      return false;
+    }
+  }
+  for (uint64_t index = 0; index < task.num_dependencies; ++index) {
+    const pto_dependency& stated = task.dependencies[index];
+    if ((stated.kinds & PTO_DEPENDENCY_WAIT) == 0) continue;
+    const bool retains = (stated.kinds & PTO_DEPENDENCY_RETAIN) != 0;
+    const uint32_t kind = retains ? PTO_LOG_RETAINING_EDGE : PTO_LOG_EDGE;
+    if (!log.add_event(kind, stated.task, draft.id, task.file, task.line)) return false;
+  }
+  return true;
+}
+
+bool RingSubmitter::log_operand(const pto_tensor_task& task) {
+  pto_tensor_data operand{};
+  operand.buffer = {task.predicate->address, engine::kElementBytes[task.predicate->dtype]};
+  operand.dtype = task.predicate->dtype;
+  operand.tag = PTO_TAG_INPUT;
+  operand.owner = -1;
+  operand.owner = owner_of(operand);
+  operand.reserved[0] = static_cast<uint8_t>(task.num_params);
+  operand.reserved[1] = PTO_LOGGED_ACCESS_NONE;
+  return run_.log.add_access(operand);
 }
 
 int64_t RingSubmitter::owner_of(const pto_tensor_data& tensor) {

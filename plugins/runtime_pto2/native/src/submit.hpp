@@ -130,6 +130,8 @@ class RingSubmitter {
   template <bool has_flags>
   void insert_each(const Draft& draft);
   [[gnu::cold, gnu::noinline]] bool log_submit(const Draft& draft);
+  bool log_details(const Draft& draft);
+  bool log_operand(const pto_tensor_task& task);
   int64_t owner_of(const pto_tensor_data& tensor);
 
   RunState& run_;

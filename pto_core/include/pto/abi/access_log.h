@@ -21,15 +21,25 @@ typedef struct pto_logged_task {
   int32_t func_id;
   uint64_t heap;     /* address of the first output that the submit allocated; 0: none */
   uint32_t accesses; /* number of accesses in the log up to and including this task */
-  int32_t core_type; /* PTO_CORE_* */
+  int32_t core_type; /* PTO_CORE_*; -1: the task runs no kernel */
   uint32_t blocks;   /* 0: not a block task */
-  uint32_t reserved;
+  uint32_t traits;   /* PTO_LOGGED_* */
 } pto_logged_task;
 
 PTO_ABI_ASSERT(sizeof(pto_logged_task) == 48, "pto_logged_task");
 
+/* Bits of pto_logged_task.traits. A task of 2026-08 waits for the owners of its memory.
+ * PTO_LOGGED_MANUAL: it has only the edges that the program states. */
+enum { PTO_LOGGED_2026_08 = 1, PTO_LOGGED_MANUAL = 2 };
+
 /* A tensor of a submit is logged as pto_tensor_data with its final address; `tag` is set, `owner`
- * is the task whose submit allocated the memory, and reserved[0] is the index of the parameter. */
+ * is the task whose submit allocated the memory, reserved[0] is the index of the parameter, and
+ * reserved[1] limits the edges of the access: PTO_LOGGED_ACCESS_*. The operand of a predicate is
+ * an INPUT with the index after the last parameter. */
+enum {
+  PTO_LOGGED_ACCESS_OWNER = 1, /* only an edge to the owner of the memory */
+  PTO_LOGGED_ACCESS_NONE = 2   /* no edge */
+};
 
 enum {
   PTO_LOG_EDGE = 0, /* first: the earlier task, second: the later task */
@@ -37,7 +47,11 @@ enum {
   PTO_LOG_SCOPE_END = 2,
   PTO_LOG_CLUSTER = 3,       /* first: the number of the allocation */
   PTO_LOG_CLUSTER_FREED = 4, /* first: the number of the allocation */
-  PTO_LOG_ON_CLUSTER = 5     /* first: the number of the allocation, second: the task on it */
+  PTO_LOG_ON_CLUSTER = 5,    /* first: the number of the allocation, second: the task on it */
+  /* as PTO_LOG_EDGE, and the memory of the earlier task lives until the later one has ended */
+  PTO_LOG_RETAINING_EDGE = 6,
+  /* first: a kernel of a task that runs several at the same time, second: the task */
+  PTO_LOG_LANE = 7
 };
 
 /* A call that is not a submit. */

@@ -53,12 +53,17 @@ class Why(IntEnum):
     """The program states the edge."""
     CLUSTER = 4
     """B runs on a cluster that is allocated again after the cluster of A was freed."""
+    RETAINING = 5
+    """The program states the edge, and the memory of A lives until B has ended."""
+    OWNER = 6
+    """B names memory that A allocated."""
 
 
 VERBS = {
     Why.READ: ("reads", "written"),
     Why.OVERWRITE: ("overwrites", "written before"),
     Why.ANTI_DEPENDENCE: ("overwrites", "read before"),
+    Why.OWNER: ("names", "allocated"),
 }
 """What the later task does with a place, and what the earlier task did."""
 

@@ -32,6 +32,7 @@ STYLES = {
     "data": Style("#24292f", "", "reads what the other wrote"),
     "order": Style("#8250df", "", "overwrites what the other wrote or read"),
     "explicit": Style("#0969da", "", "explicit edge"),
+    "owner": Style("#57606a", "", "names memory that the other allocated"),
     "cluster": Style("#1a7f37", "", "allocates the cluster that the other freed"),
     "conservative": Style("#bc4c00", "5 3", "by byte hull only"),
     "disjoint": Style("#cf222e", "2 3", "no byte is shared"),
@@ -160,8 +161,9 @@ def styles(graph: LoggedGraph) -> list[str]:
         "disjoint": is_conservative & ~shares_bytes,
         "conservative": is_conservative,
         "data": np.logical_or.reduceat(why == Why.READ, starts),
-        "explicit": np.logical_or.reduceat(why == Why.EXPLICIT, starts),
+        "explicit": np.logical_or.reduceat(np.isin(why, (Why.EXPLICIT, Why.RETAINING)), starts),
         "cluster": np.logical_and.reduceat(why == Why.CLUSTER, starts),
+        "owner": np.logical_and.reduceat(why == Why.OWNER, starts),
     }
     found: list[str] = np.select(list(cases.values()), list(cases), "order").tolist()
     return found
@@ -211,11 +213,11 @@ class _Search:
     def __init__(self, graph: LoggedGraph) -> None:
         self._edges = graph.edge_rows
         self._shapes: dict[Hashable, int] = {}
-        fields = graph.log.tasks[["func_id", "blocks", "file", "line"]].tolist()
+        rows = graph.log.tasks[["blocks", "file", "line"]].tolist()
         clusters = graph.structure.clusters_of
         tasks = [
-            Unit(self._shape((*row, len(clusters(task)))), task, task + 1)
-            for task, row in enumerate(fields)
+            Unit(self._shape((kernel, *row, len(clusters(task)))), task, task + 1)
+            for task, (kernel, row) in enumerate(zip(graph.log.kernel_names, rows, strict=True))
         ]
         scopes = graph.structure.scopes
         inner: dict[int | None, list[int]] = {}

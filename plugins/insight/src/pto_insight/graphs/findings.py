@@ -248,6 +248,10 @@ def missing_edge(log: AccessLog, first: LoggedTask, second: LoggedTask) -> str:
         return edge
     if second.file and second.file.endswith(".py"):
         edge = f"submit {second.label} with after={first.label}"
+    elif log.is_of_2026_08(second.index):
+        edge = f"name {first.label} in set_dependencies() or add_dep() of {second.label}"
+        if log.states_edges(first.index) or log.states_edges(second.index):
+            return edge
     elif second.file:
         edge = f"call pto2_rt_add_dep for {first.label} and {second.label} after the second submit"
     return edge if log.is_full else f"run with {_full_hazards(second)}, or {edge}"

@@ -198,10 +198,10 @@ def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
     writes = ~np.isin(rows["tag"], (INPUT, NO_DEP)) & (rows["owner"] < 0)
     near = writes & (rows["address"] <= address) & (address < rows["address"] + rows["size"])
     found = [int(access) for access in np.flatnonzero(near) if _has(rows[access], address)]
-    tasks = [int(graph.task_of_access[access]) for access in found]
+    tasks = {int(graph.task_of_access[access]): access for access in found}
     return [
         graph.access(access)
-        for access, task in zip(found, tasks, strict=True)
+        for task, access in tasks.items()
         if not any(graph.is_before(task, other) for other in tasks)
     ]
 

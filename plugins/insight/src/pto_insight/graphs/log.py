@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pto_core.kernels import Direction
 from pto_insight.graphs.archive import Archive, read_archive, refusing_damage, write_archive
 
 Rows = npt.NDArray[Any]
@@ -27,7 +30,7 @@ TASK = np.dtype(
         ("accesses", "u4"),
         ("core_type", "i4"),
         ("blocks", "u4"),
-        ("reserved", "u4"),
+        ("traits", "u4"),
     ]
 )
 ACCESS = np.dtype(
@@ -46,7 +49,8 @@ ACCESS = np.dtype(
         ("dropped", "u1"),
         ("tag", "u1"),
         ("parameter", "u1"),
-        ("reserved", "u1", 3),
+        ("limits", "u1"),
+        ("reserved", "u1", 2),
         ("owner", "i8"),
     ]
 )
@@ -64,9 +68,13 @@ EVENT = np.dtype(
 MEASURED = np.dtype(
     [("task", "i8"), ("begin", "u8"), ("end", "u8"), ("kind", "u4"), ("core", "u4")]
 )
+# Bits of `traits` and values of `limits`.
+OF_2026_08, MANUAL = 1, 2
+LIMITED_TO_OWNER, NO_EDGE = 1, 2
+_LANE = 7
 CALL, READ, WRITE, BUFFER, PAGES, ALLOCATED, COPIED_IN, COPIED_OUT = range(8)
 _LAYOUTS = {"tasks": TASK, "accesses": ACCESS, "events": EVENT, "measured": MEASURED}
-_KIND = "access log 4"
+_KIND = "access log 5"
 
 
 class Buffer(NamedTuple):
@@ -117,6 +125,47 @@ class AccessLog:
     measured: Rows = field(default_factory=lambda: np.zeros(0, MEASURED))
     host_arrays: tuple[HostArray, ...] = ()
     written: bytes = field(default=b"", repr=False)
+
+    @cached_property
+    def kernel_names(self) -> tuple[str, ...]:
+        """The kernel of each task; all of them for a task that runs several.
+
+        A task that runs no kernel is called ``alloc`` if it has only outputs, and else ``dummy``.
+        """
+        names, begin = [], 0
+        for row in self.tasks:
+            tags, begin = self.accesses["tag"][begin : row["accesses"]], int(row["accesses"])
+            func_ids = self._lanes.get(int(row["id"]), [int(row["func_id"])])
+            name = "+".join(self.kernels.get(id_) or f"function {id_}" for id_ in func_ids)
+            if row["core_type"] < 0 and row["traits"] & OF_2026_08:
+                name = "alloc" if len(tags) and (tags == Direction.OUT).all() else "dummy"
+            names.append(name)
+        return tuple(names)
+
+    def is_of_2026_08(self, task: int) -> bool:
+        """Return whether a task has the edges of the interface of August 2026."""
+        return bool(self.tasks["traits"][task] & OF_2026_08)
+
+    def states_edges(self, task: int) -> bool:
+        """Return whether a task has accesses for which the program itself states the edges."""
+        begin = int(self.tasks["accesses"][task - 1]) if task else 0
+        limits = self.accesses["limits"][begin : self.tasks["accesses"][task]]
+        return bool(self.tasks["traits"][task] & MANUAL or limits.any())
+
+    def cores(self, task: int) -> str:
+        """Return the types of the cores on which a task runs, such as ``aic+aiv``, or nothing."""
+        core_type = int(self.tasks["core_type"][task])
+        if core_type == 0 and len(self._lanes.get(int(self.tasks["id"][task]), ())) > 1:
+            return "aic+aiv"
+        return ("aic", "aiv")[core_type] if 0 <= core_type < 2 else ""
+
+    @cached_property
+    def _lanes(self) -> Mapping[int, list[int]]:
+        """The func_ids of each task that runs several kernels, by the id of the task."""
+        lanes: dict[int, list[int]] = defaultdict(list)
+        for event in self.events[self.events["kind"] == _LANE]:
+            lanes[int(event["second"])].append(int(event["first"]))
+        return lanes
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> AccessLog:

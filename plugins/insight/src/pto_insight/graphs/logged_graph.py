@@ -145,6 +145,8 @@ class Reason:
     def __str__(self) -> str:
         if self.why is Why.EXPLICIT:
             return "explicit edge"
+        if self.why is Why.RETAINING:
+            return "explicit edge, which also retains the memory"
         if self.why is Why.CLUSTER:
             return "runs on a cluster that was freed and allocated again in between"
         note = ""
@@ -259,7 +261,6 @@ class LoggedGraph:
         row = self.log.tasks[self._checked(index)]
         number = int(row["id"])
         file = self.log.files[int(row["file"]) - 1] if row["file"] else None
-        func_id = int(row["func_id"])
         is_of_worker = self.log.blocks == 0
         return LoggedTask(
             index=index,
@@ -267,8 +268,8 @@ class LoggedGraph:
             name=f"task {number // 4} of ring {number % 4}"
             if self.log.has_ring_ids
             else f"task {number}",
-            kernel=self.log.kernels.get(func_id) or f"function {func_id}",
-            core=("aic", "aiv")[int(row["core_type"])] if 0 <= row["core_type"] < 2 else "",
+            kernel=self.log.kernel_names[index],
+            core=self.log.cores(index),
             blocks=0 if is_of_worker else int(row["blocks"]),
             members=int(row["blocks"]) if is_of_worker else 0,
             file=file,
@@ -352,12 +353,12 @@ class LoggedGraph:
                     f"task {number} is {task.label}, not {text}", name="task", value=text
                 )
             return task.index
-        ids = [func_id for func_id, name in self.log.kernels.items() if name == text]
-        found = np.flatnonzero(np.isin(self.log.tasks["func_id"], ids))
+        names = self.log.kernel_names
+        found = [index for index, name in enumerate(names) if name == text]
         if len(found) == 1:
-            return int(found[0])
-        known = sorted(set(self.log.kernels.values()))
-        if not len(found):
+            return found[0]
+        known = sorted({*self.log.kernels.values(), *names})
+        if not found:
             raise UsageError(
                 f"no task is called {text!r}{suggestion(text, known)}; kernels: {', '.join(known)}",
                 name="task",

@@ -28,6 +28,7 @@ from pto_insight.graphs.log import (
     COPIED_IN,
     COPIED_OUT,
     EVENT,
+    NO_EDGE,
     PAGES,
     READ,
     WRITE,
@@ -267,6 +268,12 @@ class Measurement:
         """The tasks whose accesses were measured: each byte, or whole pages."""
         return self.measured_by_bytes | self.measured_by_pages
 
+    @property
+    def unmeasured(self) -> set[int]:
+        """The tasks that run a kernel of which the accesses are not known."""
+        with_kernel = np.flatnonzero(self._log.tasks["core_type"] >= 0).tolist()
+        return set(with_kernel) - self.measured
+
     def declared_accesses(self, task: int) -> list[int]:
         """Return the accesses that a task declares, without accesses that only order tasks."""
         rows = self._log.accesses
@@ -275,7 +282,9 @@ class Measurement:
         return [
             access
             for access in range(first, int(ends[task]))
-            if not rows[access]["is_pipe"] and rows[access]["size"]
+            if not rows[access]["is_pipe"]
+            and rows[access]["size"]
+            and rows[access]["limits"] != NO_EDGE  # no kernel reads the operand of a predicate
         ]
 
     def declared_bytes(self, task: int) -> ByteSet:

@@ -114,7 +114,7 @@ class Places:
         task = self._task_of[owner]
         first = 0 if task == 0 else int(self._log.tasks[task - 1]["accesses"])
         rows = self._log.accesses[first : int(self._log.tasks[task]["accesses"])]
-        kernel = self._log.kernels.get(int(self._log.tasks[task]["func_id"]), "task")
+        kernel = self._log.kernel_names[task]
         for row in rows[(rows["owner"] == owner) & (rows["tag"] == OUTPUT)]:
             base = int(row["address"])
             if base <= address < base + max(int(row["size"]), 1):

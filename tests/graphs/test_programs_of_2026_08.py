@@ -1,0 +1,113 @@
+"""The tools on a program of August 2026, whose edges are found, stated, and those of owners."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_distributions import pto_here
+
+TOUR = Path(__file__).parent / "tour_2026_08"
+ORCHESTRATION = TOUR / "kernels" / "orchestration.cpp"
+# The tasks, in the order of their submits.
+ALLOC, DOUBLED, LEFT, RIGHT, MIXED, ROWS, PREDICATED, COPY, DUMMY, WRITE, LAST = range(11)
+
+
+def pto(command: str, *words: object, code: int = 0) -> str:
+    done = pto_here(command, TOUR, *words)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_graph_has_every_kind_of_task_and_of_edge(tmp_path: Path) -> None:
+    graph = json.loads(pto("graph", "--format", "json"))
+    scale = ["scale"] * 3
+    names = ["alloc", *scale, "cube+lane+lane", "rows", *scale[:2], "dummy", *scale[:2]]
+    tasks = graph["tasks"]
+    assert [task["kernel"] for task in tasks] == names
+    assert [tasks[task]["core"] for task in (ALLOC, MIXED, ROWS, DUMMY)] == [
+        "",
+        "aic+aiv",
+        "aiv",
+        "",
+    ]
+    assert tasks[ROWS]["blocks"] == 8
+    assert {task["file"] for task in tasks} == {str(ORCHESTRATION)}
+    assert all(task["line"] for task in tasks)
+    reasons = {
+        (edge["first"], edge["second"]): {reason["why"] for reason in edge["reasons"]}
+        for edge in graph["edges"]
+    }
+    assert reasons == {
+        (ALLOC, LEFT): {"owner"},
+        (ALLOC, RIGHT): {"owner"},
+        (DOUBLED, LEFT): {"owner"},
+        (DOUBLED, RIGHT): {"owner"},
+        (ALLOC, MIXED): {"read"},
+        (LEFT, MIXED): {"read"},
+        (RIGHT, MIXED): {"read"},
+        (ALLOC, ROWS): {"owner"},
+        (MIXED, ROWS): {"read"},
+        (ALLOC, PREDICATED): {"owner"},
+        (ROWS, PREDICATED): {"read"},
+        (PREDICATED, COPY): {"retaining"},
+        (COPY, DUMMY): {"explicit"},
+        (DUMMY, WRITE): {"explicit"},
+        (WRITE, LAST): {"retaining"},
+    }
+    pto("graph", "--out", tmp_path / "graph.svg")
+    picture = (tmp_path / "graph.svg").read_text()
+    for shown in ("alloc#0", "cube+lane+lane#4", "8 blocks", "dummy#8"):
+        assert shown in picture
+
+
+def test_an_edge_is_explained_by_its_kind() -> None:
+    assert "      explicit edge, which also retains the memory\n" in pto("why", COPY, PREDICATED)
+    chain = pto("why", WRITE, COPY)
+    assert "  dummy#8  " in chain
+    assert chain.count("      explicit edge\n") == 2
+    assert "names scale#1.1[0:8, 0:8] [INPUT], allocated as scale#1.1 [OUTPUT]" in pto(
+        "why", LEFT, DOUBLED
+    )
+    assert "nothing orders scale#3 after scale#2" in pto("why", RIGHT, LEFT, code=1)
+
+
+@pytest.mark.parametrize("hazards", ["raw", "full"])
+@pytest.mark.parametrize("words", [(), ("--measure",)])
+def test_the_check_accepts_stated_edges(hazards: str, words: tuple[str, ...]) -> None:
+    assert pto("check", "--hazards", hazards, *words).startswith("no races")
+
+
+def test_the_check_finds_what_nothing_orders() -> None:
+    missing = pto("check", "--case", "edge_is_missing", code=1)
+    assert "scale#6 and scale#7 share 512 bytes of alloc#0.0" in missing
+    assert "fix: name scale#6 in set_dependencies() or add_dep() of scale#7" in missing
+    early = pto("check", "--case", "overwrites_early", code=1)
+    assert "races: 5\nscale#7 and scale#11 share 256 bytes of alloc#0.0" in early
+    full = pto("check", "--case", "overwrites_early", "--hazards", "full", code=1)
+    assert "races: 1\nscale#7 and scale#11 share 256 bytes of alloc#0.0" in full
+
+
+def test_a_wrong_result_names_the_task_that_wrote_it() -> None:
+    done = pto_here("run", TOUR, "--case", "wrong_factor")
+    assert done.returncode == 1
+    report = done.stdout + done.stderr
+    assert f"out[0, 0] was last written by\n  scale#10: out [INOUT]  {ORCHESTRATION}:" in report
+
+
+def test_a_deadlock_names_the_line_and_the_size_that_suffices() -> None:
+    words = ("--case", "does_not_fit", "--set", "pto2.heap=16K", "--json")
+    done = pto_here("run", TOUR, *words)
+    (error,) = json.loads(done.stdout)["cases"][0]["errors"]
+    assert error["type"] == "DeadlockError"
+    assert error["fields"]["code"] == -2
+    assert error["fields"]["settings"] == {"pto2.heap": "105472"}
+    assert "1024 bytes wanted at orchestration.cpp:" in error["message"]
+    assert "task 0 of ring 0 from orchestration.cpp:" in error["message"]
+
+
+def test_a_trace_has_the_lanes_and_the_tasks_without_a_kernel(tmp_path: Path) -> None:
+    pto("run", "--trace-level", 4, "--out", tmp_path)
+    summary = pto_here("trace", "summary", tmp_path).stdout
+    print(summary)
