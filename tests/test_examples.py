@@ -39,6 +39,8 @@ RUNTIMES = {
     "08_expert_layer": TENSORS,
     "09_cube_vector_clusters": TENSORS,
     "10_python_tasks": TENSORS,
+    "22_todays_vector": TENSORS,
+    "23_todays_paged_attention": TENSORS,
 }
 
 # The size of every graph, counted by hand:
@@ -49,7 +51,9 @@ RUNTIMES = {
 #   projections, 34 x 3 for gate, up and their product, 40 x 2 down projections;
 # - 08: 2 for the router, 5 for each expert, 1 for each 8 tokens;
 # - 09: 2 for each tile of rows and columns;
-# - 10: 4 for each 32 rows.
+# - 10: 4 for each 32 rows;
+# - 22: 4;
+# - 23: 3 lanes for each page, and 16 blocks for each sequence.
 TASKS = {
     "01_vector": {"constant": 4, "random": 4},
     "02_vector_python": {"constant": 4, "random": 4},
@@ -90,6 +94,8 @@ TASKS = {
         "blocks_24x4": 192,
     },
     "10_python_tasks": {"constant": 16, "random": 16},
+    "22_todays_vector": {"constant": 4, "random": 4},
+    "23_todays_paged_attention": {"context_33": 25, "ragged_4": 112},
 }
 
 # Programs at level 3 and up, and their output.

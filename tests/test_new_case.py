@@ -37,6 +37,18 @@ def test_a_new_case_of_each_variant_runs_untouched(folder: Path, variant: str) -
     assert [run["runtime"] for run in runs] == [variant, variant]
 
 
+def test_a_new_case_of_the_interface_of_august_2026_runs_untouched(folder: Path) -> None:
+    assert pto_here("new", "case", "mine", "--api", "2026-08", cwd=folder).returncode == 0
+    result = pto_here("run", "mine", "--all", "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    runs = json.loads(result.stdout)["cases"]
+    assert [(run["runtime"], run["api"]) for run in runs] == [(VARIANTS[2], "2026-08")] * 2
+    refused = pto_here("new", "case", "other", "--api", "2026-08", "-r", VARIANTS[1], cwd=folder)
+    assert refused.returncode == 2
+    assert "use -r tensormap_and_ringbuffer" in refused.stderr
+    assert not (folder / "other").exists()
+
+
 def test_a_new_case_of_an_unknown_variant_lists_the_known_ones(folder: Path) -> None:
     result = pto_here("new", "case", "mine", "-r", "host_build_grap", cwd=folder)
     assert result.returncode == 2

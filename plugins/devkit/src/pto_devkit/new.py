@@ -14,8 +14,9 @@ from pto_core.plugins import canonical_name, default_name, installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
 # The runtime variant for which the case skeleton is written. For each other variant, a folder in
-# case_for/ has the files that differ.
+# case_for/ has the files that differ; case_api/ has those of another interface of C++ programs.
 _CASE_VARIANT = "host_build_graph"
+_API_VARIANT = "tensormap_and_ringbuffer"
 _CASE_NAME = (r"[A-Za-z][A-Za-z0-9_-]*", "a letter, then letters, digits, - and _", "my_case")
 _PLUGIN_NAME = (r"[a-z][a-z0-9_]*", "a small letter, then small letters, digits and _", "my_wire")
 # The placeholder for the plugin's name in the files and file names of a skeleton.
@@ -32,8 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runtime",
         type=partial(canonical_name, "runtime"),  # an alias, such as pto2, selects its variant
         choices=_variants(),
-        default=_default_variant(),
-        help="runtime variant of the case (default: %(default)s)",
+        help=f"runtime variant of the case (default: {_default_variant()})",
+    )
+    case.add_argument(
+        "--api",
+        choices=["2026-03", *_apis()],
+        default="2026-03",
+        help=f"published interface of the C++ sources; newer ones need {_API_VARIANT}",
     )
     plugin = kinds.add_parser(
         "plugin", help="a plugin that passes the contract tests of its family"
@@ -49,9 +55,7 @@ def run(namespace: argparse.Namespace) -> int:
     name: str = namespace.name
     if namespace.kind == "case":
         _check_name(name, "case", *_CASE_NAME)
-        changed = _SKELETONS / "case_for" / namespace.runtime
-        skeletons = [_SKELETONS / "case", *([changed] if changed.is_dir() else [])]
-        folder = _write(skeletons, Path(name), None)
+        folder = _write(_case_skeletons(namespace.runtime, namespace.api), Path(name), None)
         _show(folder, f"pto run {name}")
         return 0
     family: str = namespace.family
@@ -63,6 +67,24 @@ def run(namespace: argparse.Namespace) -> int:
     native = "--no-build-isolation " if (folder / "CMakeLists.txt").exists() else ""
     _show(folder, f"pip install {native}./{folder} && pytest {folder}")
     return 0
+
+
+def _case_skeletons(runtime: str | None, api: str) -> list[Path]:
+    """Return the folders of a case; later folders replace files of earlier folders."""
+    is_newer = api in _apis()
+    if is_newer and runtime not in (None, _API_VARIANT):
+        raise UsageError(
+            f"{runtime} has no case for the interface {api}; use -r {_API_VARIANT}",
+            name="runtime",
+            value=runtime,
+        )
+    variant = _API_VARIANT if is_newer else runtime or _default_variant()
+    changed = [_SKELETONS / "case_for" / variant, _SKELETONS / "case_api" / api]
+    return [_SKELETONS / "case", *(folder for folder in changed if folder.is_dir())]
+
+
+def _apis() -> list[str]:
+    return sorted(path.name for path in (_SKELETONS / "case_api").iterdir())
 
 
 def _variants() -> list[str]:
