@@ -114,7 +114,10 @@ def _compared(
     systems: dict[str, tuple[ModuleType, Any]],
     missing: dict[str, str],
 ) -> Iterator[Figure]:
-    lines = {title: _lines(module, program) for title, (module, _) in systems.items()}
+    lines = {
+        title: program_lines(inspect.getsource(module), program)
+        for title, (module, _) in systems.items()
+    }
     for title in _PEERS.values():
         is_there = title in taken
         yield Figure(
@@ -128,9 +131,8 @@ def _compared(
         )
 
 
-def _lines(module: ModuleType, program: str) -> int:
+def program_lines(source: str, program: str) -> int:
     """Return the number of lines of a program, with those of what it uses in its module."""
-    source = inspect.getsource(module)
     defined = {
         name: node
         for node in ast.parse(source).body

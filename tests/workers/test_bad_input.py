@@ -427,13 +427,6 @@ def test_a_misspelt_parameter_of_a_worker_is_named() -> None:
         Worker(level=3, something_else=2)
 
 
-def test_a_submit_to_a_worker_names_the_session(world) -> None:
-    with pytest.raises(AttributeError, match=r"with worker\.session\(\) as s"):
-        world.worker.submit(1)
-    with pytest.raises(AttributeError, match=r"'something_else'$"):
-        world.worker.something_else  # noqa: B018
-
-
 def test_only_handles_are_awaited(world) -> None:
     for wrong in (3, "handles", [1], [None]):
         with pytest.raises(UsageError, match="pass the handles that submit returns"):

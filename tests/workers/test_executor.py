@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from thread_states import await_blocked
 
 from pto_core.errors import ChildDiedError, TaskFailedError, UsageError
 
@@ -238,15 +239,14 @@ def test_a_second_shutdown_waits_for_the_calls_too(make, tmp_path) -> None:
 def test_a_thread_with_a_session_does_not_wait_for_a_thread_that_needs_its_end(
     make, monkeypatch
 ) -> None:
-    monkeypatch.setattr("pto_core.worker.executor._PATIENCE_S", 0.2)
+    monkeypatch.setattr("pto_core.worker.session._PATIENCE_S", 0.2)
     worker = make(num_sub_workers=1)
     executor = worker.executor()
     results = []
     first = threading.Thread(target=lambda: results.append(executor.submit(abs, -1).result()))
     with worker.session(hazards="raw"):  # with other hazards than the executor
         first.start()
-        while not executor._lock.locked():
-            time.sleep(0.001)
+        await_blocked(first.native_id)
         with pytest.raises(UsageError, match="another thread waits to begin the session"):
             executor.submit(abs, -2)
     first.join(WAIT_S)

@@ -141,6 +141,13 @@ def program(s: Session, x: Any, out: Any) -> None:
     s.submit(scale, x, 2.0, out)
 
 
+def without_a_session(worker: Worker) -> None:
+    size = worker.submit(length, "a")
+    reveal_type(size)  # TaskHandle[int]
+    reveal_type(worker.map(int.bit_length, [size]))  # list[int]
+    worker.options(retries=1).submit(words, "a b", least=2)
+
+
 def main() -> None:
     with open_device("a2a3sim") as device:
         reveal_type(device.run(on_chip, np.ones(3), np.ones(3), np.ones(3), 2).tasks)  # int

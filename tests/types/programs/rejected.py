@@ -98,6 +98,7 @@ def main() -> None:
             handle.resutl()  # refused
             handle.result("soon")  # refused
             handle.exception().location  # refused
+        worker.submit(words, 3)  # refused
         scale(x, 2.0)  # refused
         add(x)  # refused
 

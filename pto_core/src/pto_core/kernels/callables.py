@@ -492,7 +492,7 @@ def _check_function(orchestration: object) -> None:
         name = getattr(orchestration, "name", "task")
         raise UsageError(
             f"{name!r} is a @task, which runs in a process of a Worker, not on a chip; submit it "
-            f"in a session: with worker.session() as s: s.submit({name}, ...). For a chip, pass a "
+            f"with worker.submit({name}, ...). For a chip, pass a "
             "function that submits a @kernel: def graph(rt, *args)",
             name="orchestration",
             value=name,

@@ -96,7 +96,7 @@ class HasElements(Protocol):
 
 
 class SubmitOptions(TypedDict, total=False):
-    """The keyword arguments of :meth:`pto_core.Session.submit`."""
+    """The options of ``submit`` of a Worker or a Session."""
 
     worker: int | None
     hint: bool

@@ -763,7 +763,8 @@ class DriverHooks:
         group, lock = self._group(), fork_lock()
         if group is None:
             raise WorkerClosedError(
-                "the Worker of this task was deleted; keep a reference to it until you close it"
+                "the Worker of this task was closed or deleted; keep a reference to it, and close "
+                "it after the wait"
             )
         if (values := group.memory.values) is not None:
             values.settle(CHECKED)

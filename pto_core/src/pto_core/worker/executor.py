@@ -14,15 +14,12 @@ from pto_core.errors import (
     AbortedError,
     ChildDiedError,
     TaskFailedError,
-    UsageError,
     WorkerClosedError,
 )
 from pto_core.errors.limits import start_thread
 from pto_core.worker.futures import TaskHandle
-from pto_core.worker.session import Session, call_of
+from pto_core.worker.session import SharedSession, call_of
 from pto_core.worker.tasks import task
-
-_PATIENCE_S = 10.0  # the longest wait for another thread that uses the executor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,10 +46,8 @@ class WorkerExecutor(concurrent.futures.Executor):
     results are those of a ``@task``; a handle as an argument is the result that it will have.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock = threading.Lock()
-        self._is_open = False  # whether the block of the session is open
+    def __init__(self, shared: SharedSession) -> None:
+        self._shared = shared
         self._is_shut_down = False
         self._handles: WeakSet[TaskHandle] = WeakSet()
         self._end: threading.Thread | None = None
@@ -62,17 +57,15 @@ class WorkerExecutor(concurrent.futures.Executor):
 
         Raises RuntimeError after :meth:`shutdown`, and UsageError for what cannot be pickled.
         """
-        with self._held():
+        with self._shared.held():
             if self._is_shut_down:
                 raise RuntimeError("this executor was shut down; create another one")
-            if not self._is_open:
-                self._session.__enter__()
-                self._is_open = True
+            session = self._shared.begin()
             is_chunk = fn is _starred
             if is_chunk:
-                handle: TaskHandle[T] = self._session.submit(call_of(_starred, args[0]), *args)
+                handle: TaskHandle[T] = session.submit(call_of(_starred, args[0]), *args)
             else:
-                handle = self._session.submit(call_of(_call, fn), fn, args, kwargs)
+                handle = session.submit(call_of(_call, fn), fn, args, kwargs)
             self._handles.add(handle)
             return handle
 
@@ -103,32 +96,19 @@ class WorkerExecutor(concurrent.futures.Executor):
         ``wait``: wait for that end; otherwise a thread waits for it. ``cancel_futures``: cancel the
         calls that have not begun.
         """
-        with self._held():
+        with self._shared.held():
             self._is_shut_down = True
             if cancel_futures:
                 for handle in list(self._handles):
                     handle.cancel()
-            if self._is_open:
+            if self._end is None and self._shared.session is not None:
                 end = threading.Thread(target=self._leave, name="pto executor")
                 start_thread(end)
-                self._is_open, self._end = False, end
+                self._end = end
         if wait and self._end is not None:
             self._end.join()
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """Hold the lock. A thread that owns a run must not wait for a thread that needs its end."""
-        if not self._lock.acquire(timeout=_PATIENCE_S):
-            raise UsageError(
-                "another thread waits to begin the session of this executor, until the runs and "
-                "sessions that are open have ended; end them before you use the executor"
-            )
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     def _leave(self) -> None:
         """End the session. Failures are in the handles; this executor raises none."""
         with contextlib.suppress(AbortedError, ChildDiedError, TaskFailedError, WorkerClosedError):
-            self._session.__exit__(None, None, None)
+            self._shared.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from pto_core.worker.worker_node import WorkerNode
     from pto_insight.graphs.session_log import SessionLog
 
+_PATIENCE_S = 10.0  # the longest wait for another thread that begins or ends a shared session
 _OPTIONS = tuple(SubmitOptions.__annotations__)
 
 Item = TypeVar("Item")
@@ -76,7 +78,191 @@ A Worker with child Workers also accepts the handle of a graph function.
 """
 
 
-class Session(RunScope):
+class TaskSubmitter:
+    """Submits tasks: the part that a :class:`Session` and a :class:`pto_core.Worker` share."""
+
+    _shared: SharedSession
+
+    def _open_session(self) -> Session:
+        """Return the session that receives the submits. Raises UsageError."""
+        return self._shared.session or self._shared.begin()
+
+    @overload
+    def submit(
+        self,
+        task: ChipCallable | CallableHandle,
+        /,
+        *args: object,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self, task: TypedTask[[], Outcome], /, **options: Unpack[SubmitOptions]
+    ) -> TaskHandle[Outcome]: ...
+
+    @overload
+    def submit(
+        self, task: TypedTask[[A], Outcome], a: A | Tensor, /, **options: Unpack[SubmitOptions]
+    ) -> TaskHandle[Outcome]: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B], Outcome],
+        a: A | Tensor,
+        b: B | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle[Outcome]: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C], Outcome],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle[Outcome]: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D], Outcome],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle[Outcome]: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D, E], Outcome],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        e: E | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle[Outcome]: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D, E, F], Outcome],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        e: E | Tensor,
+        f: F | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle[Outcome]: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[Parameters, Outcome],
+        /,
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> TaskHandle[Outcome]: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[..., Outcome],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        f: object,
+        g: object,
+        /,
+        *rest: object,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle[Outcome]: ...
+
+    # The options have precedence over parameters with their names, which no type can express.
+    def submit(  # type: ignore[misc]
+        self,
+        task: Submittable | TypedTask[...],
+        /,
+        *args: object,
+        worker: int | None = None,
+        hint: bool = False,
+        retries: int | Retries | None = None,
+        timeout_s: float | None = None,
+        after: Sequence[TaskHandle] = (),
+        config: CallConfig | None = None,
+        **keywords: object,
+    ) -> TaskHandle:
+        """Submit a task and return its handle.
+
+        A Worker submits to a session that the first submit begins, and the end of the Worker ends.
+        Other keyword arguments are those of the function of a @task. An argument may be the handle
+        of a task: it is the result that this task will have.
+
+        The task runs after the tasks whose outputs it reads, after the tasks that use memory that
+        it overwrites, and after the tasks in ``after``. ``worker``: the child that runs it; with
+        ``hint``, the child that is preferred if it has free space; by default, any idle child.
+        ``retries``: how often the task may run again, or a :class:`pto_core.Retries`; this
+        overrides ``@task``. ``timeout_s``: the time limit in the child. A graph function of a child
+        Worker receives ``args.tensor(i)`` and ``args.scalar(i)``; it reads and writes each array.
+        Raises UsageError.
+        """
+        session = self._open_session()
+        orch = session.orchestrator
+        handle, target, temporary = session._typed(task)
+        if isinstance(target, Task) and target.shadowed:
+            passed = (worker, hint, retries, timeout_s, after, config)
+            _check_shadowed(target, dict(zip(_OPTIONS, passed, strict=True)))
+        policy = _policy(target, retries)
+        producers: list[TaskHandle] = []
+        blob, outputs, views = session._given(target, args, policy, producers, keywords)
+        options: dict[str, Any] = {}  # without those with their default, because parsing takes time
+        if worker is not None or hint:
+            options.update(worker=-1 if worker is None else worker, hint=hint)
+        if policy.count:
+            options["retries"] = policy.count
+        if timeout_s is not None:
+            options["timeout_s"] = timeout_s
+        if after or producers:
+            options["after"] = [*after, *filter(_is_pending, producers)] if producers else after
+        try:
+            if isinstance(target, Task):
+                submitted = orch.submit_sub(handle, blob, **options)
+            else:
+                submitted = orch.submit_next_level(handle, blob, config, **options)
+        except UsageError as error:
+            raise of_argument(error, target, [args], keywords) from None
+        if session._log is not None:
+            ordered = (*after, *producers)
+            _record(session._log, session._accesses, submitted, handle.name, [blob], ordered)
+        views = views if temporary is None else [*views, temporary, task]
+        submitted.outputs = outputs
+        if session._is_capture:
+            submitted.is_captured = True
+        return _kept(submitted, views, session._memory)
+
+    def options(self, **options: Unpack[SubmitOptions]) -> SubmitterWithOptions:
+        """Return an object whose ``submit`` has these options.
+
+        A type checker does not accept options together with keyword arguments of the function:
+        ``worker.options(timeout_s=1).submit(count, text, least=2)`` states them separately.
+        """
+        return SubmitterWithOptions(self, options)
+
+
+class Session(TaskSubmitter, RunScope):
     """Submits tasks while its block is open; created by :meth:`Worker.session`.
 
     The end of the block waits for its tasks and raises their first failure, unless the program has
@@ -204,177 +390,8 @@ class Session(RunScope):
 
     # ---- inside the block ----
 
-    @overload
-    def submit(
-        self,
-        task: ChipCallable | CallableHandle,
-        /,
-        *args: object,
-        **options: Unpack[SubmitOptions],
-    ) -> TaskHandle: ...
-
-    @overload
-    def submit(
-        self, task: TypedTask[[], Outcome], /, **options: Unpack[SubmitOptions]
-    ) -> TaskHandle[Outcome]: ...
-
-    @overload
-    def submit(
-        self, task: TypedTask[[A], Outcome], a: A | Tensor, /, **options: Unpack[SubmitOptions]
-    ) -> TaskHandle[Outcome]: ...
-
-    @overload
-    def submit(
-        self,
-        task: TypedTask[[A, B], Outcome],
-        a: A | Tensor,
-        b: B | Tensor,
-        /,
-        **options: Unpack[SubmitOptions],
-    ) -> TaskHandle[Outcome]: ...
-
-    @overload
-    def submit(
-        self,
-        task: TypedTask[[A, B, C], Outcome],
-        a: A | Tensor,
-        b: B | Tensor,
-        c: C | Tensor,
-        /,
-        **options: Unpack[SubmitOptions],
-    ) -> TaskHandle[Outcome]: ...
-
-    @overload
-    def submit(
-        self,
-        task: TypedTask[[A, B, C, D], Outcome],
-        a: A | Tensor,
-        b: B | Tensor,
-        c: C | Tensor,
-        d: D | Tensor,
-        /,
-        **options: Unpack[SubmitOptions],
-    ) -> TaskHandle[Outcome]: ...
-
-    @overload
-    def submit(
-        self,
-        task: TypedTask[[A, B, C, D, E], Outcome],
-        a: A | Tensor,
-        b: B | Tensor,
-        c: C | Tensor,
-        d: D | Tensor,
-        e: E | Tensor,
-        /,
-        **options: Unpack[SubmitOptions],
-    ) -> TaskHandle[Outcome]: ...
-
-    @overload
-    def submit(
-        self,
-        task: TypedTask[[A, B, C, D, E, F], Outcome],
-        a: A | Tensor,
-        b: B | Tensor,
-        c: C | Tensor,
-        d: D | Tensor,
-        e: E | Tensor,
-        f: F | Tensor,
-        /,
-        **options: Unpack[SubmitOptions],
-    ) -> TaskHandle[Outcome]: ...
-
-    @overload
-    def submit(
-        self,
-        task: TypedTask[Parameters, Outcome],
-        /,
-        *args: Parameters.args,
-        **kwargs: Parameters.kwargs,
-    ) -> TaskHandle[Outcome]: ...
-
-    @overload
-    def submit(
-        self,
-        task: TypedTask[..., Outcome],
-        a: object,
-        b: object,
-        c: object,
-        d: object,
-        e: object,
-        f: object,
-        g: object,
-        /,
-        *rest: object,
-        **options: Unpack[SubmitOptions],
-    ) -> TaskHandle[Outcome]: ...
-
-    # The options have precedence over parameters with their names, which no type can express.
-    def submit(  # type: ignore[misc]
-        self,
-        task: Submittable | TypedTask[...],
-        /,
-        *args: object,
-        worker: int | None = None,
-        hint: bool = False,
-        retries: int | Retries | None = None,
-        timeout_s: float | None = None,
-        after: Sequence[TaskHandle] = (),
-        config: CallConfig | None = None,
-        **keywords: object,
-    ) -> TaskHandle:
-        """Submit a task and return its handle.
-
-        Other keyword arguments are those of the function of a @task. An argument may be the handle
-        of a task: it is the result that this task will have.
-
-        The task runs after the tasks whose outputs it reads, after the tasks that use memory that
-        it overwrites, and after the tasks in ``after``. ``worker``: the child that runs it; with
-        ``hint``, the child that is preferred if it has free space; by default, any idle child.
-        ``retries``: how often the task may run again, or a :class:`pto_core.Retries`; this
-        overrides ``@task``. ``timeout_s``: the time limit in the child. A graph function of a child
-        Worker receives ``args.tensor(i)`` and ``args.scalar(i)``; it reads and writes each array.
-        Raises UsageError.
-        """
-        orch = self.orchestrator
-        handle, target, temporary = self._typed(task)
-        if isinstance(target, Task) and target.shadowed:
-            passed = (worker, hint, retries, timeout_s, after, config)
-            _check_shadowed(target, dict(zip(_OPTIONS, passed, strict=True)))
-        policy = _policy(target, retries)
-        producers: list[TaskHandle] = []
-        blob, outputs, views = self._given(target, args, policy, producers, keywords)
-        options: dict[str, Any] = {}  # without those with their default, because parsing takes time
-        if worker is not None or hint:
-            options.update(worker=-1 if worker is None else worker, hint=hint)
-        if policy.count:
-            options["retries"] = policy.count
-        if timeout_s is not None:
-            options["timeout_s"] = timeout_s
-        if after or producers:
-            options["after"] = [*after, *filter(_is_pending, producers)] if producers else after
-        try:
-            if isinstance(target, Task):
-                submitted = orch.submit_sub(handle, blob, **options)
-            else:
-                submitted = orch.submit_next_level(handle, blob, config, **options)
-        except UsageError as error:
-            raise of_argument(error, target, [args], keywords) from None
-        if self._log is not None:
-            ordered = (*after, *producers)
-            _record(self._log, self._accesses, submitted, handle.name, [blob], ordered)
-        views = views if temporary is None else [*views, temporary, task]
-        submitted.outputs = outputs
-        if self._is_capture:
-            submitted.is_captured = True
-        return _kept(submitted, views, self._memory)
-
-    def options(self, **options: Unpack[SubmitOptions]) -> SessionWithOptions:
-        """Return an object whose ``submit`` has these options.
-
-        A type checker does not accept options together with keyword arguments of the function:
-        ``s.options(timeout_s=1).submit(count, text, least=2)`` states them separately.
-        """
-        return SessionWithOptions(self, options)
+    def _open_session(self) -> Session:
+        return self
 
     def submit_group(
         self,
@@ -537,7 +554,7 @@ class Session(RunScope):
         if self._node.nested:
             return handle, GraphTask(name_of(target)), None
         raise UsageError(
-            f"{getattr(task, '__qualname__', None) or shown(task)} has no @task, so a session does "
+            f"{getattr(task, '__qualname__', None) or shown(task)} has no @task, so submit does "
             "not know how it uses its arguments; put @task before its function, or pass "
             "task(function)",
             name="task",
@@ -555,11 +572,11 @@ def _kept(submitted: TaskHandle, views: list[Any], memory: ValueMemory | None) -
     return submitted
 
 
-class SessionWithOptions:
-    """Submits tasks with the same options; created by :meth:`Session.options`."""
+class SubmitterWithOptions:
+    """Submits tasks with the same options; created by ``options`` of a Session or a Worker."""
 
-    def __init__(self, session: Session, options: SubmitOptions) -> None:
-        self._submit = partial(session.submit, **options)
+    def __init__(self, submitter: TaskSubmitter, options: SubmitOptions) -> None:
+        self._submit = partial(submitter.submit, **options)
 
     def submit(
         self,
@@ -568,9 +585,51 @@ class SessionWithOptions:
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> TaskHandle[Outcome]:
-        """Submit a task; see :meth:`Session.submit`."""
+        """Submit a task; see :meth:`TaskSubmitter.submit`."""
         handle: TaskHandle[Outcome] = self._submit(task, *args, **kwargs)
         return handle
+
+
+class SharedSession:
+    """A session that begins when a thread first needs it; any thread may call the methods.
+
+    After its end, the next submit begins another one.
+    """
+
+    def __init__(self, node: WorkerNode, callables: Callables) -> None:
+        self._new = partial(Session, node, callables, None, "full", False)
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self.session: Session | None = None  # while its block is open
+
+    def begin(self) -> Session:
+        """Return the open session; if there is none, begin one. Raises UsageError."""
+        with self.held():
+            if self.session is None:
+                self.session = self._new().__enter__()
+            return self.session
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the session as the end of its block does, or as ``error`` in its block does."""
+        if self.session is None or self._process != os.getpid():  # a forked process has no session
+            return
+        with self.held():
+            session, self.session = self.session, None
+        if session is not None:
+            session.__exit__(None if error is None else type(error), error, None)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock. A thread that owns a run must not wait for a thread that needs its end."""
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            raise UsageError(
+                "another thread waits to begin the session of this Worker or executor, until the "
+                "runs and sessions that are open have ended; end them before this call"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 class _CallOf(NamedTuple):
@@ -635,7 +694,7 @@ _each.calls_argument = True
 def mapped(
     session: Session,
     function: Callable[[Item], Mapped],
-    items: Iterable[Item],
+    items: Iterable[Item] | Iterable[TaskHandle[Item]],
     chunksize: object,
     count: int,
 ) -> list[Mapped]:

@@ -8,6 +8,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -39,7 +40,7 @@ from pto_core.worker.programs import (
     task_args,
 )
 from pto_core.worker.runs import GraphFunction, hazards_number
-from pto_core.worker.session import Item, Mapped, Session, mapped
+from pto_core.worker.session import Item, Mapped, Session, SharedSession, TaskSubmitter, mapped
 from pto_core.worker.settings import OtherHost, worker_settings
 from pto_core.worker.worker_node import WorkerNode, WorkerView
 
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-class Worker(WorkerView, MemoryCalls):
+class Worker(WorkerView, MemoryCalls, TaskSubmitter):
     """A Worker of level 3 (host) or higher, with its children.
 
     ``device_ids``: one child for each of these chips, which runs ``ChipCallable``s on ``platform``
@@ -76,10 +77,11 @@ class Worker(WorkerView, MemoryCalls):
     (:class:`pto_core.interfaces.Scheduler`), or the name of a plugin.
 
     Use the Worker as a context manager, or call :meth:`close`. Any thread may call the methods.
-    Runs, sessions, replays and captures of several threads take place one after the other, in the
-    order of their calls; one inside another on the same thread is refused. While one thread starts
-    the Worker, other calls wait. Workers are independent of each other. Raises UsageError,
-    ConfigError or PluginError.
+    Runs and sessions with the same hazards are open at once. A capture, a replay, and a run with
+    other hazards wait until none is open; they are refused if one is open on the same thread. They
+    first end the session of :meth:`submit`, as :meth:`close` does. While one thread starts the
+    Worker, other calls wait. Workers are independent of each other. Raises UsageError, ConfigError
+    or PluginError.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Worker(WorkerView, MemoryCalls):
             raise
         self._node = WorkerNode(checked, None if isinstance(policy, str) else policy)
         self._callables = Callables(self._node)
+        self._shared = SharedSession(self._node, self._callables)
 
     # ---- before the start, or at any time ----
 
@@ -146,6 +149,7 @@ class Worker(WorkerView, MemoryCalls):
 
     def unregister(self, handle: CallableHandle) -> None:
         """Invalidate the handle. Children drop the callable when its last handle is invalid."""
+        self._shared.end()
         self._callables.unregister(handle)
 
     def add_worker(self, worker: Worker) -> int:
@@ -167,6 +171,7 @@ class Worker(WorkerView, MemoryCalls):
         Its buffers are lost. Its id and its place are free for another Worker, and the Worker
         itself can be added again. Raises UsageError during a run or a trace, and for another id.
         """
+        self._shared.end()
         self._node.remove(worker)
 
     def add_remote_worker(self, spec: RemoteWorkerSpec) -> int:
@@ -251,6 +256,8 @@ class Worker(WorkerView, MemoryCalls):
         # takes no lock; in a forked process the object refuses all calls
         runs = self._node.runs or self._node.started_runs()
         function, given, chosen = prepared(graph, args, hazards, self.session)
+        if chosen != "full":
+            self._shared.end()
         if observation.current is not None and not isinstance(function, ProgramFunction):
             runs.observe(function, given, config, chosen)
         runs.run(function, given, config, chosen)
@@ -274,6 +281,7 @@ class Worker(WorkerView, MemoryCalls):
         function, given, chosen = prepared(graph, args, hazards, self.session)
         if isinstance(function, ProgramFunction):
             function.is_replayed = True
+        self._shared.end()
         return self._node.started_runs().capture(function, given, config, chosen)
 
     def graph(
@@ -290,6 +298,7 @@ class Worker(WorkerView, MemoryCalls):
         errors of :meth:`capture`.
         """
         function, given, chosen = prepared(graph, args, hazards, self.session)
+        self._shared.end()
         return self._node.started_runs().graph(function, given, config, chosen)
 
     def check(
@@ -314,7 +323,9 @@ class Worker(WorkerView, MemoryCalls):
         capture.
         """
         runs = self._node.runs or self._node.started_runs()
-        runs.replay(graph, task_args(args))
+        given = task_args(args)
+        self._shared.end()
+        runs.replay(graph, given)
 
     def session(
         self,
@@ -333,23 +344,25 @@ class Worker(WorkerView, MemoryCalls):
         self._node.life.check_open()
         if not isinstance(hazards, str) or hazards != CHECK:
             hazards_number(hazards)  # detect an invalid value here, before the block begins
+        if hazards != "full":
+            self._shared.end()
         return Session(self._node, self._callables, config, hazards, progress)
 
     def map(
         self,
         function: Callable[[Item], Mapped],
-        items: Iterable[Item],
+        items: Iterable[Item] | Iterable[TaskHandle[Item]],
         *,
         chunksize: int | Literal["auto"] = "auto",
         progress: bool | Listener = False,
     ) -> list[Mapped]:
         """Call a function with each item in the SUB children; return the values in order.
 
-        Function, items and values are pickled. ``chunksize``: the number of items of one task;
-        "auto" makes four tasks for each child. For a ``@task`` with retries, each item is a task.
-        ``progress``: as for :meth:`session`. If a call raises an exception, tasks that have not
-        begun do not run, and the error of the first task that failed is raised. Raises UsageError,
-        TaskFailedError.
+        Function, items and values are pickled. An item may be the handle of a task. ``chunksize``:
+        the number of items of one task; "auto" makes four tasks for each child. For a ``@task``
+        with retries, each item is a task. ``progress``: as for :meth:`session`. If a call raises an
+        exception, tasks that have not begun do not run, and the error of the first task that failed
+        is raised. Raises UsageError, TaskFailedError.
         """
         return mapped(
             self.session(progress=progress),
@@ -380,7 +393,8 @@ class Worker(WorkerView, MemoryCalls):
 
         Its first submit begins a session, which the end of ``with worker.executor() as e:`` ends.
         """
-        return WorkerExecutor(self.session())
+        self._node.life.check_open()
+        return WorkerExecutor(SharedSession(self._node, self._callables))
 
     @contextmanager
     def trace(self, level: int = 1) -> Iterator[WorkerTrace]:
@@ -411,18 +425,23 @@ class Worker(WorkerView, MemoryCalls):
     def close(self) -> None:
         """End the children and invalidate all handles; a second call does nothing.
 
+        Before, wait for the tasks of :meth:`submit`. Raises their first failure that is not
+        handled, when the children have ended. A session or run that is open is ended.
         During :meth:`init`, this call cancels the start. If another thread starts or closes the
         Worker, this call waits until that thread has ended the children. A signal handler may call
         this method.
         """
-        self._node.close()
+        self.__exit__(None, None, None)
 
     def __enter__(self) -> Worker:
         self._node.life.check_open()
         return self
 
-    def __exit__(self, *raised: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self._shared.end(error)
+        finally:
+            self._node.close()
 
     async def __aenter__(self) -> Worker:
         """Start the Worker without blocking the event loop.
@@ -432,17 +451,10 @@ class Worker(WorkerView, MemoryCalls):
         loop = asyncio.get_running_loop()
         return await in_thread(self.init, lambda: loop.run_in_executor(None, self.close))
 
-    async def __aexit__(self, *raised: object) -> None:
-        await in_thread(self.close, lambda: None)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            where = "; submit tasks inside of `with worker.session() as s:` by s.submit()"
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}"
-                + (where if name == "submit" else "")
-            )
+    async def __aexit__(self, *raised: Any) -> None:
+        session = self._shared.session
+        interrupt = (lambda: None) if session is None else session.interrupt
+        await in_thread(partial(self.__exit__, *raised), interrupt)
 
 
 def _misspelt(error: ConfigError, settings: Mapping[str, object]) -> ConfigError | None:
