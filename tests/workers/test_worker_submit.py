@@ -94,14 +94,13 @@ def test_the_errors_are_those_of_a_session(worker: Worker) -> None:
 def test_the_end_of_the_worker_waits_and_raises(make: Any, tmp_path: Path, is_block: bool) -> None:
     worker = make(num_sub_workers=1)
     gate = tmp_path / "gate"
-    held, taken = worker.submit(hold, gate), worker.submit(inverse, 0.0)
-    worker.submit(double, 2)
+    assert isinstance(worker.submit(inverse, 0).exception(), TaskFailedError)
+    held, _ = worker.submit(hold, gate), worker.submit(double, 2)
     worker.submit(inverse, 0)
     end = CallInThread((lambda: worker.__exit__(None, None, None)) if is_block else worker.close)
     end.await_blocked()
     assert end.thread.is_alive()
     gate.touch()
-    assert isinstance(taken.exception(), TaskFailedError)
     with pytest.raises(ZeroDivisionError, match="task 3"):
         end.result()
     assert held.result() == "held"
