@@ -51,7 +51,7 @@ def test_one_case_can_be_chosen() -> None:
 
 def test_pytest_collects_the_cases(tmp_path: Path) -> None:
     folder = tmp_path / "scenes"  # outside of the conftest.py of this repository
-    shutil.copytree(SCENES, folder)
+    shutil.copytree(SCENES, folder, ignore=shutil.ignore_patterns("test_programs.py"))
     outcome = run(
         *("-m", "pytest", str(folder), "--platform", "a2a3sim", "--manual", "include", "-v")
     )
