@@ -26,7 +26,7 @@ struct Draft {
 
   // Members without an initial value are set in check() or in their step.
   pto_tensor_task& task;
-  Access* accesses;  // accesses of the parameters with has_access(), in their order
+  Access* accesses;      // accesses of the parameters with has_access(), in their order
   uint32_t access_tags;  // number of tags for which has_access() is true
   uint64_t kernel;
   uint64_t lane_kernels[PTO_LANES];
