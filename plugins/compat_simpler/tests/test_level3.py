@@ -224,7 +224,7 @@ def test_mistakes(opened: Opened) -> None:
     )
     refuses(
         UsageError,
-        "worker 1 is not in domain 'd', which has 0",
+        "worker 1 is not in this domain, which has 0",
         lambda o: o.allocate_domain("d", [0], 4096)[1],
     )
     refuses(

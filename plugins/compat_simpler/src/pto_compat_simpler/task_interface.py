@@ -150,16 +150,8 @@ class CallConfig:
 
     def core(self) -> core.CallConfig:
         """Return the options in the form of the core."""
-        return core.CallConfig(
-            self.block_dim,
-            self.aicpu_thread_num,
-            int(self.enable_chip_swimlane),
-            int(self.enable_dump_args),
-            int(self.enable_pmu),
-            int(self.enable_dep_gen),
-            int(self.enable_scope_stats),
-            str(self.output_prefix),
-        )
+        values = list(vars(self).values())[:-1]  # the fields of both are in the same order
+        return core.CallConfig(*values)
 
 
 @dataclass(eq=False)
@@ -194,8 +186,8 @@ class Buffer:
         ``strides`` are in elements; without them, the tensor is contiguous.
         """
         shape = tuple(map(int, shapes))
-        plain = _contiguous(shape)
-        found = Tensor(self, shape, DataType.of(dtype), tuple(strides or plain), byte_offset, plain)
+        steps = tuple(strides or _contiguous(shape))
+        found = Tensor(self, shape, DataType.of(dtype), steps, byte_offset)
         last = sum((n - 1) * step for n, step in zip(shape, found.strides, strict=True))
         end = byte_offset + (last + 1) * found.dtype.numpy.itemsize if prod(shape) else byte_offset
         if byte_offset < 0 or end > self.nbytes or any(step <= 0 for step in found.strides):
@@ -230,12 +222,11 @@ class Tensor:
     dtype: DataType
     strides: tuple[int, ...]
     byte_offset: int
-    _plain_strides: tuple[int, ...]
 
     @property
     def is_contiguous(self) -> bool:
         """Whether the elements have no gaps, the last dimension fastest."""
-        return self.strides == self._plain_strides
+        return self.strides == _contiguous(self.shapes)
 
     @property
     def nbytes(self) -> int:
@@ -263,8 +254,7 @@ class ChipTensor(Tensor):
         memory = None
         if not device:
             memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-        plain = _contiguous(shape)
-        super().__init__(Buffer(address, nbytes, memory), shape, element, plain, 0, plain)
+        super().__init__(Buffer(address, nbytes, memory), shape, element, _contiguous(shape), 0)
 
 
 class _Memory:

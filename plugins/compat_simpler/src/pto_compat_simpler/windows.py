@@ -19,7 +19,6 @@ import ctypes
 import mmap
 import os
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,28 +63,15 @@ class DomainMember:
         return {name: one.buffer.base + one.byte_offset for name, one in self.buffers.items()}
 
 
-class Domain:
+class Domain(dict[int, DomainMember]):
     """Windows that several chips share; ``domain[worker]`` is that of one chip."""
 
-    def __init__(self, name: str, members: dict[int, DomainMember]) -> None:
-        self.name = name
-        self._members = members
-
-    def __getitem__(self, worker: int) -> DomainMember:
-        if worker not in self._members:
-            raise UsageError(
-                f"worker {worker} is not in domain {self.name!r}, which has "
-                f"{', '.join(map(str, self._members))}",
-                name="worker",
-                value=worker,
-            )
-        return self._members[worker]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
+    def __missing__(self, worker: int) -> DomainMember:
+        raise UsageError(
+            f"worker {worker} is not in this domain, which has {', '.join(map(str, self))}",
+            name="worker",
+            value=worker,
+        )
 
     def __enter__(self) -> Domain:
         return self
@@ -94,16 +80,8 @@ class Domain:
         """Do nothing: tasks of the run may use the windows until the run is over."""
 
 
-@dataclass(eq=False)
-class _Window:
-    """A window of a chip: its memory, which the chip has at the address ``local``."""
-
-    memory: Any
-    local: int
-
-    @property
-    def shared(self) -> int:
-        return int(self.memory.ctypes.data)
+# The shared memory of a window, and its address in the memory of the chip.
+_Window = tuple[Any, int]
 
 
 class Windows:
@@ -131,57 +109,7 @@ class Windows:
         for spec in buffers:
             offsets[spec.name] = end
             end += -(-spec.size // _ALIGNMENT) * _ALIGNMENT
-        self._check(name, workers, window_size, end, len(offsets) != len(buffers))
-        windows = [self._window(worker, window_size, orch) for worker in workers]
-        contexts = self._core.shared_array((len(workers), _CONTEXT.size), np.uint8)
-        self._names[name] = contexts
-        members = {}
-        for rank, (worker, window) in enumerate(zip(workers, windows, strict=True)):
-            addresses = [one.shared for one in windows]
-            addresses[rank] = window.local
-            addresses += [0] * (_MOST_RANKS - len(windows))
-            packed = _CONTEXT.pack(0, 0, rank, len(windows), window_size, *addresses, *addresses)
-            contexts[rank] = np.frombuffer(packed, np.uint8)
-            context = contexts.ctypes.data + rank * _CONTEXT.size
-            memory = Buffer(window.local, window_size, worker=worker)
-            members[worker] = DomainMember(rank, len(windows), window.local, window_size, context)
-            for spec in buffers:
-                element = DataType.of(spec.dtype)
-                count = spec.count or spec.size // element.numpy.itemsize
-                members[worker].buffers[spec.name] = memory.tensor(
-                    (count,), element, byte_offset=offsets[spec.name]
-                )
-        return Domain(name, members)
-
-    def _check(
-        self, name: str, workers: tuple[int, ...], window_size: int, end: int, has_twice: bool
-    ) -> None:
-        if self._platform != "a2a3sim":
-            raise UnsupportedError(
-                f"domains are available on a2a3sim only, and the platform is {self._platform}",
-                name="platform",
-                value=self._platform,
-            )
-        is_known = all(0 <= worker < self.chips for worker in workers)
-        if not workers or len(set(workers)) < len(workers) or not is_known:
-            raise UsageError(
-                f"domain {name!r}: workers are {list(workers)}; pass different chips of 0 to "
-                f"{self.chips - 1}",
-                name="workers",
-                value=workers,
-            )
-        if len(workers) > _MOST_RANKS:
-            raise UsageError(
-                f"domain {name!r} has {len(workers)} chips; use at most {_MOST_RANKS}",
-                name="workers",
-                value=workers,
-            )
-        if has_twice or name in self._names:
-            raise UsageError(
-                f"domain {name!r}, or one of its buffers, has a name that is used already",
-                name="name",
-                value=name,
-            )
+        self._check(name, workers, len(offsets) == len(buffers) and name not in self._names)
         if window_size <= 0 or end > window_size:
             raise UsageError(
                 f"domain {name!r}: the buffers have {end} bytes, each rounded up to "
@@ -189,13 +117,54 @@ class Windows:
                 name="window_size",
                 value=window_size,
             )
+        windows = [self._window(worker, window_size, orch) for worker in workers]
+        contexts = self._core.shared_array((len(workers), _CONTEXT.size), np.uint8)
+        self._names[name] = contexts
+        found = Domain()
+        for rank, (worker, (_, local)) in enumerate(zip(workers, windows, strict=True)):
+            addresses = [memory.ctypes.data for memory, _ in windows]
+            addresses[rank] = local
+            addresses += [0] * (_MOST_RANKS - len(windows))
+            packed = _CONTEXT.pack(0, 0, rank, len(windows), window_size, *addresses, *addresses)
+            contexts[rank] = np.frombuffer(packed, np.uint8)
+            context = contexts.ctypes.data + rank * _CONTEXT.size
+            whole = Buffer(local, window_size, worker=worker)
+            found[worker] = DomainMember(rank, len(windows), local, window_size, context)
+            for spec in buffers:
+                count = spec.count or spec.size // DataType.of(spec.dtype).numpy.itemsize
+                found[worker].buffers[spec.name] = whole.tensor(
+                    (count,), spec.dtype, byte_offset=offsets[spec.name]
+                )
+        return found
+
+    def _check(self, name: str, workers: tuple[int, ...], is_new: bool) -> None:
+        if self._platform != "a2a3sim":
+            raise UnsupportedError(
+                f"domains are available on a2a3sim only, and the platform is {self._platform}",
+                name="platform",
+                value=self._platform,
+            )
+        known = range(min(self.chips, _MOST_RANKS))
+        if not workers or len(set(workers)) < len(workers) or not set(workers) <= set(known):
+            raise UsageError(
+                f"domain {name!r}: workers are {list(workers)}; pass different chips of 0 to "
+                f"{len(known) - 1}",
+                name="workers",
+                value=workers,
+            )
+        if not is_new:
+            raise UsageError(
+                f"domain {name!r}, or one of its buffers, has a name that is used already",
+                name="name",
+                value=name,
+            )
 
     def _window(self, worker: int, window_size: int, orch: Any) -> _Window:
         """Return a window of zeros; it belongs to the run until its end."""
         size = -(-window_size // _PAGE) * _PAGE
         free = self._free.get((worker, size))
         window = free.pop() if free else self._new(worker, size, orch)
-        window.memory[:] = 0
+        window[0][:] = 0
         self._used.append(((worker, size), window))
         return window
 
@@ -203,14 +172,13 @@ class Windows:
         whole = self._core.shared_array(size + _PAGE, np.uint8)
         start = -whole.ctypes.data % _PAGE
         memory = whole[start : start + size]
-        base = self._core.malloc(size + _PAGE, worker)
-        local = -(-base // _PAGE) * _PAGE
+        local = -(-self._core.malloc(size + _PAGE, worker) // _PAGE) * _PAGE
         args = CoreTaskArgs()
         window = ContinuousTensor.from_pointer(local, (size,), "uint8", child_memory=True)
         args.add_tensor(window, TensorArgType.INOUT)
         args.add_scalar(memory.ctypes.data)
         orch.submit_next_level(self._map, args, worker=worker).result()
-        return _Window(memory, local)
+        return memory, local
 
     def end_run(self) -> None:
         """Release the windows of the run that is over."""
