@@ -39,22 +39,16 @@ void aicpu_orchestration_entry(const ChipTaskArgs& orch_args) {
       TensorCreateInfo o_ci(o_shape, 2, DataType::FLOAT32);
       TensorCreateInfo row_ci(row_shape, 1, DataType::FLOAT32);
       TaskOutputTensors accumulators = alloc_tensors(o_ci, row_ci, row_ci);
-      const ChipTensor& oi = accumulators.get_ref(0);
-      const ChipTensor& li = accumulators.get_ref(1);
-      const ChipTensor& mi = accumulators.get_ref(2);
       for (uint32_t n = 0; n < blocks; ++n) {
         uint32_t idx[2] = {b, n};
         const uint32_t page = static_cast<uint32_t>(get_tensor_data<int32_t>(block_table, 2, idx));
         const uint64_t valid = std::min<uint64_t>(block_size, length - n * block_size);
-        uint32_t page_shape[2] = {block_size, dim};
-        uint32_t page_off[2] = {page * block_size, 0};
-        ChipTensor kj = keys.view(page_shape, page_off);
-        ChipTensor vj = values.view(page_shape, page_off);
+        uint32_t page_shape[2] = {block_size, dim}, page_off[2] = {page * block_size, 0};
+        ChipTensor kj = keys.view(page_shape, page_off), vj = values.view(page_shape, page_off);
         uint32_t s_shape[2] = {heads, block_size};
         TensorCreateInfo s_ci(s_shape, 2);
         CoreTaskArgs qk;
-        qk.add_input(qi);
-        qk.add_input(kj);
+        qk.add_input(qi, kj);
         qk.add_output(s_ci);
         qk.add_scalar(uint64_t{1});
         TaskOutputTensors qk_outs = rt_submit_aic_task(FUNC_MATMUL, qk);
@@ -70,7 +64,7 @@ void aicpu_orchestration_entry(const ChipTaskArgs& orch_args) {
         TaskOutputTensors pv_outs = rt_submit_aic_task(FUNC_MATMUL, pv);
         CoreTaskArgs up;
         up.add_input(sf_outs.get_ref(1), sf_outs.get_ref(2), pv_outs.get_ref(0));
-        up.add_inout(mi, li, oi);
+        up.add_inout(accumulators.get_ref(2), accumulators.get_ref(1), accumulators.get_ref(0));
         up.add_inout(out_view);
         up.add_scalar(uint64_t{n == 0}, uint64_t{n + 1 == blocks});
         rt_submit_aiv_task(FUNC_UPDATE, up);

@@ -16,9 +16,8 @@ extern "C" void build_paged_attention(const ChipTaskArgs& orch_args) {
   const ChipTensor& context_lens = orch_args.tensor(4).ref();
   const ChipTensor& out = orch_args.tensor(5).ref();
   const uint64_t scale = orch_args.scalar(0);
-  const uint32_t batch = context_lens.shapes[0];
+  const uint32_t batch = context_lens.shapes[0], block_size = key_cache.shapes[1];
   const uint32_t heads = query.shapes[0] / batch, dim = query.shapes[1];
-  const uint32_t block_size = key_cache.shapes[1];
   const int32_t* lens = reinterpret_cast<const int32_t*>(context_lens.buffer.addr);
   const int32_t* table = reinterpret_cast<const int32_t*>(block_table.buffer.addr);
   for (uint32_t b = 0; b < batch; ++b) {
