@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from fake_distributions import pto_here
+
+from pto_insight.traces.files import read_trace
 
 TOUR = Path(__file__).parent / "tour_2026_08"
 ORCHESTRATION = TOUR / "kernels" / "orchestration.cpp"
@@ -107,7 +110,17 @@ def test_a_deadlock_names_the_line_and_the_size_that_suffices() -> None:
     assert "task 0 of ring 0 from orchestration.cpp:" in error["message"]
 
 
-def test_a_trace_has_the_lanes_and_the_tasks_without_a_kernel(tmp_path: Path) -> None:
-    pto("run", "--trace-level", 4, "--out", tmp_path)
+@pytest.mark.parametrize("mode", ["threads", "deterministic"])
+def test_a_trace_has_each_core_of_a_mixed_task(tmp_path: Path, mode: str) -> None:
+    pto("run", "--trace-level", 4, "--out", tmp_path, "--set", f"sim.mode={mode}")
+    trace = read_trace(tmp_path / "right.trace.npz")
+    mixed = trace.tasks[trace.task_numbers(trace.tasks["task"]) == MIXED]
+    names = sorted(trace.kernel_name(int(kernel)) for kernel in mixed["kernel"])
+    assert names == ["cube", "lane", "lane"]
+    assert len(set(mixed["core"].tolist())) == 3
+    assert (mixed["submit"] >= 0).sum() == (mixed["complete"] >= 0).sum() == 1
+    assert (mixed["start"] <= mixed["end"]).all()
     summary = pto_here("trace", "summary", tmp_path).stdout
-    print(summary)
+    assert "18 tasks" in summary
+    assert re.search(r"^lane  +2 ", summary, re.MULTILINE)
+    assert re.search(r"^cube  +1 ", summary, re.MULTILINE)

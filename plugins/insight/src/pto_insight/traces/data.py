@@ -35,7 +35,8 @@ class TraceData:
     ``records``: a structured array, ordered by time. Times are nanoseconds from the first record,
     or steps if ``unit`` is ``"steps"``. ``tasks``: a structured array with one row for each task:
     its kernel (an index into ``kernels``), its core, the pool worker that ran it, the task whose
-    completion made it ready, and the time of each event of its life; -1 is unknown. ``lost``: the
+    completion made it ready, and the time of each event of its life; -1 is unknown. A task on
+    several cores has another row, without the other times, for each further core. ``lost``: the
     number of records that were dropped because a ring was full, by track name. ``epoch_ns``: time
     0 on the monotonic clock of the host. ``details``: source lines and arguments, if a run kept its
     access log.

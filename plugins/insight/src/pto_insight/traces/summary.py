@@ -75,7 +75,7 @@ def summary_text(trace: TraceData, *, names_bound: bool = True) -> str:
     runs = int(trace.tasks["run"].max(initial=0)) + 1
     parts = [
         [
-            f"{_counted(len(trace.tasks), 'task')} in "
+            f"{_counted(len(np.unique(trace.tasks[['run', 'task']])), 'task')} in "
             + _time_text(analysis.run_time(trace), trace)
             + (f", {runs} runs" if runs > 1 else ""),
             f"times: {trace.note}",

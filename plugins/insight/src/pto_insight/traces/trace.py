@@ -125,7 +125,7 @@ def _of_run(array: NDArray[Any], shift: int, run: int) -> NDArray[Any]:
 
 
 def _tasks(records: NDArray[Any], func_ids: NDArray[Any]) -> NDArray[Any]:
-    """Return one row for each task of one run."""
+    """Return one row for each task of one run, and for each core of a task on several."""
     is_task = np.isin(records["event"], [int(event) for event in TIMES])
     found = records[is_task]
     ids, rows = np.unique(found["a"].astype("<i8"), return_inverse=True)
@@ -149,7 +149,39 @@ def _tasks(records: NDArray[Any], func_ids: NDArray[Any]) -> NDArray[Any]:
             tasks["kernel"][rows[of_event]] = _kernels(
                 (values >> np.uint64(32)).astype("<i8"), func_ids
             )
+    tasks = np.concatenate([tasks, _other_lanes(tasks, found, func_ids)])
     return tasks[np.argsort(tasks["start"], kind="stable")]
+
+
+def _other_lanes(tasks: NDArray[Any], found: NDArray[Any], func_ids: NDArray[Any]) -> NDArray[Any]:
+    """Return a row for each core of a task on several cores, except the one that started first.
+
+    The row of the task becomes that of the first core. The other rows have no time but their start
+    and end. ``found``: the records of tasks. If some were lost, there are no such rows.
+    """
+    begun, ended = (
+        records[np.lexsort((records["end"], records["track"], records["a"]))]
+        for records in (found[found["event"] == event] for event in (Event.START, Event.END))
+    )
+    is_paired = len(begun) == len(ended) and (begun[["a", "track"]] == ended[["a", "track"]]).all()
+    if not is_paired or len(np.unique(begun["a"])) == len(begun):
+        return tasks[:0]
+    order = np.lexsort((begun["end"], begun["a"]))
+    begun, ended = begun[order], ended[order]
+    is_first = np.append(True, begun["a"][1:] != begun["a"][:-1])
+    lanes = np.full(len(begun), -1, TASK)
+    lanes["run"] = 0
+    lanes["task"] = begun["a"]
+    lanes["start"], lanes["end"] = begun["end"], ended["end"]
+    lanes["core"] = begun["b"] & _CORE_MASK
+    lanes["worker"] = begun["track"] - FIRST_WORKER
+    lanes["kernel"] = _kernels((begun["b"] >> np.uint64(32)).astype("<i8"), func_ids)
+    processor = (ended["b"] >> np.uint64(16)).astype("<i8")
+    lanes["processor"] = np.where(processor > 0, processor, -1)
+    rows = np.searchsorted(tasks["task"], lanes["task"][is_first])
+    for name in ("start", "end", "core", "worker", "kernel", "processor"):
+        tasks[name][rows] = lanes[name][is_first]
+    return lanes[~is_first]
 
 
 def _kernels(values: NDArray[Any], func_ids: NDArray[Any]) -> NDArray[Any]:
