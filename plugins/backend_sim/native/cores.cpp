@@ -60,6 +60,8 @@ void Cores::set_measurement(const pto_measurement* measurement, bool is_alone) {
 
 void Cores::reset(const pto_topology& topology) noexcept {
   is_observed_ = timing_ || tracer_.has_tasks() || measurement_ != nullptr;
+  blocks_ = topology.blocks;
+  pipe_states_.clear();
   for (uint32_t i = 0; i < topology.cores; ++i) {
     Core& core = cores_[i];
     const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
@@ -67,16 +69,15 @@ void Cores::reset(const pto_topology& topology) noexcept {
     core.faulted = false;
     core.tasks = 0;
     core.busy_ns = 0;
-    for (uint32_t thread = 0; thread < topology.schedulers; ++thread) {
-      if (contains(topology.thread_cores[thread], i)) core.scheduler = static_cast<uint8_t>(thread);
-    }
   }
 }
 
-void Cores::dispatch(const pto_dispatch& dispatch) noexcept {
+void Cores::dispatch(const pto_dispatch& dispatch, uint32_t thread) noexcept {
   Core& core = cores_[dispatch.core];
+  core.scheduler = static_cast<uint8_t>(thread);
   std::memcpy(core.payload, dispatch.payload, dispatch.length);
   core.payload_bytes = dispatch.length;
+  core.is_together = (dispatch.flags & PTO_DISPATCH_TOGETHER) != 0;
   uint64_t* args = pto_payload_args(core.payload);
   for (uint64_t rest = core.payload->relative_args; rest != 0; rest &= rest - 1) {
     args[__builtin_ctzll(rest)] += reinterpret_cast<uint64_t>(core.payload);
@@ -88,6 +89,10 @@ void Cores::dispatch(const pto_dispatch& dispatch) noexcept {
 void Cores::execute(uint32_t index, pto_activity_slot& slot, uint32_t worker) noexcept {
   Core& core = cores_[index];
   note_kernel(slot, *core.payload, index);
+  if (kernel_of(core).has_hooks) {
+    const uint32_t cluster = index < blocks_ ? index : (index - blocks_) / 2;
+    set_place({core.payload, cluster, &pipe_states_});
+  }
   if (is_observed_) {
     call_observed(core, index, worker);
   } else {
@@ -100,19 +105,31 @@ void Cores::execute(uint32_t index, pto_activity_slot& slot, uint32_t worker) no
   core.cond.store(sequence | PTO_COND_FINISHED, std::memory_order_release);
 }
 
+void Cores::fail_to_start(uint32_t index) noexcept {
+  Core& core = cores_[index];
+  fail(&faults_[index], PTO_ERROR_MEMORY,
+       "kernel %s (func_id %d) waits for others, so it needs a thread, and the system has no "
+       "further threads; permit more threads, or run with a smaller block_dim",
+       kernel_of(core).name.c_str(), core.payload->func_id);
+  complete_fault(core, index);
+  const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
+  core.cond.store(sequence | PTO_COND_FINISHED, std::memory_order_release);
+}
+
 bool Cores::calls_back(uint32_t index) const noexcept {
   return kernel_of(cores_[index]).function == nullptr;
 }
 
 void Cores::call_observed(Core& core, uint32_t index, uint32_t worker) noexcept {
   const uint64_t start = timing_ ? clock_ns() : 0;
-  const uint64_t began = tracer_.start_kernel(worker, *core.payload, index);
+  const bool is_traced = worker != kUntraced;
+  const uint64_t began = is_traced ? tracer_.start_kernel(worker, *core.payload, index) : 0;
   if (measurement_ != nullptr) {
     call_measured(core, index);
   } else {
     call(core, index);
   }
-  tracer_.end_kernel(worker, *core.payload, index, began);
+  if (is_traced) tracer_.end_kernel(worker, *core.payload, index, began);
   if (timing_) core.busy_ns += clock_ns() - start;
 }
 
@@ -163,7 +180,7 @@ void Cores::fail_crashed(Core& core, uint32_t index, int signal, const Recorder:
 
 bool Cores::call_guarded(Core& core, uint32_t index,
                          std::vector<pto_measured_range>& ranges) noexcept {
-  if (calls_back(index) || !guard_ || !guard_->begin()) return false;
+  if (calls_back(index) || core.is_together || !guard_ || !guard_->begin()) return false;
   call(core, index);
   ranges[0].kind = PTO_MEASURED_PAGES;
   guard_->end(ranges[0].task, index, ranges);

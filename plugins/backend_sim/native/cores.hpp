@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernel_hooks.hpp"
 #include "memory/device_memory.hpp"
 #include "pto/abi/activity.h"
 #include "pto/abi/backend.h"
@@ -26,8 +27,9 @@ struct alignas(64) Core {
   std::atomic<uint32_t> cond{PTO_COND_FINISHED};
   pto_payload* payload = nullptr;
   uint32_t payload_bytes = 0;
-  uint8_t scheduler = 0;
+  uint8_t scheduler = 0;  // which polls the core
   bool faulted = false;
+  bool is_together = false;  // whether other kernels run while this one does
   uint64_t tasks = 0;
   uint64_t busy_ns = 0;
 };
@@ -54,12 +56,11 @@ class Cores {
   void report_range(const pto_measured_range& range) const {
     if (measurement_ != nullptr) measurement_->add(measurement_->context, &range, 1);
   }
-  // Called between runs. Marks all cores as free, resets the counters, and assigns the cores to the
-  // schedulers of the topology.
+  // Called between runs. Marks all cores as free, and resets the counters.
   void reset(const pto_topology& topology) noexcept;
 
-  // Only the scheduler of the core calls this.
-  void dispatch(const pto_dispatch& dispatch) noexcept;
+  // Only scheduler `thread`, which owns the core until it has polled its end, calls this.
+  void dispatch(const pto_dispatch& dispatch, uint32_t thread) noexcept;
   bool finished(uint32_t index) const noexcept {
     const Core& core = cores_[index];
     const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
@@ -74,13 +75,17 @@ class Cores {
     const uint32_t sequence = core.data_main_base.load(std::memory_order_acquire);
     core.cond.store(sequence, std::memory_order_relaxed);
   }
-  // `worker` is the number of the calling thread, which selects its track.
+  // `worker` is the number of the calling thread, which selects its track; kUntraced: the caller
+  // records the start and the end of the kernel.
+  static constexpr uint32_t kUntraced = UINT32_MAX;
   void execute(uint32_t core, pto_activity_slot& slot, uint32_t worker) noexcept;
+  // Ends the task because the kernel has no thread on which it could run.
+  void fail_to_start(uint32_t core) noexcept;
   // Whether the kernel of the core is a callback, not a function of a library.
   bool calls_back(uint32_t core) const noexcept;
 
   uint32_t scheduler(uint32_t core) const noexcept { return cores_[core].scheduler; }
-  uint64_t task(uint32_t core) const noexcept { return cores_[core].payload->task; }
+  const pto_payload& payload(uint32_t core) const noexcept { return *cores_[core].payload; }
   pto_core_usage usage(uint32_t core) const noexcept {
     return {cores_[core].tasks, cores_[core].busy_ns};
   }
@@ -106,6 +111,8 @@ class Cores {
   std::unique_ptr<PageGuard> guard_;
   bool is_observed_ = false;  // whether this run times, traces or measures kernels
   uint32_t capabilities_ = 0;
+  uint32_t blocks_ = 0;  // of the topology
+  PipeStates pipe_states_;
   std::array<Core, PTO_MAX_CORES> cores_{};
   char* payloads_ = nullptr;  // a sparse mapping that contains a payload buffer for each core
   std::unique_ptr<pto_error[]> faults_;

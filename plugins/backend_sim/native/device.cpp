@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -35,7 +36,8 @@ pto_status SimDevice::open(pto_error* error) {
   tracer_.table() = make_platform(*this, !threads, options_.timing);
   const uint32_t workers = threads ? options_.workers : 1;
   tracer_.open(workers);
-  status = activity_.open(options_.activity_fd, id_, workers, error);
+  const uint32_t slots = std::min<uint32_t>(workers + 3 * options_.blocks, PTO_ACTIVITY_SLOTS);
+  status = activity_.open(options_.activity_fd, id_, slots, error);
   if (status != PTO_OK) return status;
   install_crash_handler();
   if (threads) {

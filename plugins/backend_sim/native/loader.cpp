@@ -10,6 +10,7 @@
 #include <string>
 
 #include "error.hpp"
+#include "kernel_hooks.hpp"
 #include "recorder.hpp"
 
 namespace pto::sim {
@@ -49,6 +50,15 @@ void connect_recorder(Kernel& kernel) {
   if (kernel.is_measured) listen(record_access);
 }
 
+// Connects a library that was built with the vendor's headers for simulators.
+void connect_hooks(Kernel& kernel) {
+  using Register = void (*)(void*, void*);
+  const auto connect = reinterpret_cast<Register>(dlsym(kernel.library, "pto_sim_register_hooks"));
+  kernel.has_hooks = connect != nullptr;
+  if (!kernel.has_hooks) return;
+  connect(reinterpret_cast<void*>(get_subblock_id), reinterpret_cast<void*>(get_pipe_shared_state));
+}
+
 pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const char* symbol,
                        pto_error* error) {
   kernel.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -57,6 +67,7 @@ pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const
   }
   kernel.function = reinterpret_cast<KernelFunction>(dlsym(kernel.library, symbol));
   connect_recorder(kernel);
+  connect_hooks(kernel);
   if (kernel.function != nullptr) return PTO_OK;
   char detail[256];
   std::snprintf(detail, sizeof detail,

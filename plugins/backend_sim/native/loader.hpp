@@ -27,6 +27,7 @@ struct Kernel {
   std::string name;
   void* library = nullptr;   // library to close when the kernel is unloaded, or null
   bool is_measured = false;  // whether the kernel reports its accesses
+  bool has_hooks = false;    // whether the library calls the hooks of kernel_hooks.hpp
   int file = -1;  // memory file of an uploaded binary; open as long as the library is loaded
 };
 

@@ -91,7 +91,7 @@ void dispatch(void* self, uint32_t thread, const pto_dispatch* batch, uint32_t c
 void repeat(void* self, uint32_t thread, pto_poll_result* result) {
   if (repeated_core == PTO_MAX_CORES || !has(result->done, repeated_core)) return;
   set(result->done, repeated_core, false);
-  const pto_dispatch again = {repeated_core, static_cast<uint32_t>(repeated.size()),
+  const pto_dispatch again = {repeated_core, static_cast<uint16_t>(repeated.size()), 0,
                               reinterpret_cast<const pto_payload*>(repeated.data())};
   repeated_core = PTO_MAX_CORES;
   platform->dispatch(self, thread, &again, 1);

@@ -119,7 +119,7 @@ bool Probe::dispatch(uint32_t thread) {
   for (pto_core_mask own = topology.thread_cores[thread]; !empty(own);) {
     const uint32_t core = take_first(own);
     if (topology.core_type[core] != PTO_CORE_AIV) continue;
-    const pto_dispatch batch = {core, sizeof payload, &payload.head};
+    const pto_dispatch batch = {core, sizeof payload, 0, &payload.head};
     platform->dispatch(platform->self, thread, &batch, 1);
     is_busy_ = true;
     return true;

@@ -14,6 +14,8 @@ namespace pto::sim {
 namespace {
 
 constexpr uint64_t kVisitor = uint64_t{1} << 63;
+constexpr uint64_t kTogether = uint64_t{1} << 62;
+static_assert(PTO_ACTIVITY_SLOTS <= 62, "the lower bits are those of the workers");
 // How often a waiting caller checks whether callbacks wait behind a long callback.
 constexpr int64_t kCheckNs = 10'000'000;
 
@@ -30,7 +32,10 @@ Pool::Pool(SimRun& run, ActivityPage& activity, uint32_t workers, int32_t device
     : run_(run),
       activity_(activity),
       all_(bit(workers) - 1),
-      workers_(std::make_unique<Worker[]>(workers)) {
+      workers_(std::make_unique<Worker[]>(workers)),
+      threads_(run, activity, workers, device,
+               {[this] { enter(kTogether); }, [this](uint32_t scheduler) { wake(scheduler); },
+                [this] { leave(kTogether); }}) {
   for (uint32_t thread = 0; thread < PTO_MAX_AICPU_THREADS; ++thread) {
     home_of_[thread] = thread % workers;
   }
@@ -115,6 +120,7 @@ void Pool::abandon() {
 
 void Pool::detach_threads() {
   for (uint32_t i = 0; i < started_; ++i) workers_[i].thread.detach();
+  threads_.detach();
 }
 
 bool Pool::stuck() const {
@@ -380,11 +386,14 @@ bool Pool::step(Worker& worker, uint32_t thread) noexcept {
   scheduler.take_wake();
   const int32_t result = run_.step(thread);
   const pto_core_mask dispatched = scheduler.dispatched;
-  scheduler.dispatched = {};
+  const pto_core_mask together = scheduler.together;
+  scheduler.dispatched = scheduler.together = {};
   scheduler.unlock();
+  // Also if the run has ended. It is not over, because this worker is active.
+  if (!empty(together)) threads_.start(together);
   worker.batch.words[0] |= dispatched.words[0];
   worker.batch.words[1] |= dispatched.words[1];
-  const bool progress = result == PTO_STEP_PROGRESS || !empty(dispatched);
+  const bool progress = result == PTO_STEP_PROGRESS || !empty(dispatched) || !empty(together);
   if (progress) worker.again |= mark;
   return progress;
 }
@@ -426,12 +435,13 @@ void Pool::run_batch(Worker& worker) noexcept {
 
 void Pool::run_core(Worker& worker, uint32_t core) noexcept {
   Cores& cores = run_.cores();
+  const uint32_t scheduler = cores.scheduler(core);
   cores.acknowledge(core);
   cores.execute(core, activity_.slot(worker.index), worker.index);
   if (!worker.long_kernels && !worker.calls_back) return;
   // Let an idle worker complete the task, because the next round of this worker may start much
   // later.
-  run_.wake(cores.scheduler(core));
+  run_.wake(scheduler);
 }
 
 // Before the first callback of a batch, let other workers take the rest of the batch, because a

@@ -29,6 +29,7 @@
 
 #include "activity.hpp"
 #include "engine/engine.hpp"
+#include "engine/kernel_threads.hpp"
 #include "run/run.hpp"
 #include "waiting.hpp"
 
@@ -131,7 +132,8 @@ class Pool final : public Engine {
   // the number of each scheduler's home worker
   uint32_t home_of_[PTO_MAX_AICPU_THREADS];
 
-  // a bit for each worker that may access the run; bit 63: a thread that is not a worker
+  // a bit for each worker that may access the run; bit 62: the threads of kernels that wait for
+  // each other; bit 63: another thread
   alignas(64) std::atomic<uint64_t> active_{0};
   std::atomic<uint64_t> orchestrating_{0};  // those of active_ that are inside the orchestration
   // sleeping workers; the thread that wakes one clears its bit
@@ -147,6 +149,7 @@ class Pool final : public Engine {
   std::atomic<uint32_t> orchestrating_worker_{0};
   alignas(64) std::atomic<uint32_t> word_signal_{0};  // futex: incremented by notify()
   std::atomic<uint32_t> word_parked_{0};              // whether the caller sleeps on word_signal_
+  KernelThreads threads_;
 };
 
 }  // namespace pto::sim

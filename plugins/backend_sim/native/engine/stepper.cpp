@@ -28,7 +28,8 @@ Stepper::Stepper(SimRun& run, ActivityPage& activity, uint64_t seed, int32_t dev
       seed_(seed),
       note_{activity.page(), &activity.slot(0), device, &run.topology().blocks,
             activity.is_shared()},
-      random_(seed) {
+      random_(seed),
+      threads_(run, activity, 1, device, {}) {
   const SignalsBlocked blocked;
   driver_ = std::thread([this] { drive(); });
 }
@@ -210,7 +211,15 @@ void Stepper::notice_dispatched(Scheduler& scheduler) noexcept {
     const uint32_t core = take_first(scheduler.dispatched);
     insert(dispatched_, core);
     remove(lagging_, core);
+    group_[core] = {};
     if (random_.below(kOneInLags) == 0) insert(lagging_, core);
+  }
+  const pto_core_mask group = scheduler.together;
+  while (!empty(scheduler.together)) {
+    const uint32_t core = take_first(scheduler.together);
+    insert(dispatched_, core);
+    remove(lagging_, core);
+    group_[core] = group;
   }
 }
 
@@ -222,20 +231,28 @@ void Stepper::step_scheduler(uint32_t thread) noexcept {
   scheduler.unlock();
 }
 
-void Stepper::step_core(uint32_t core) noexcept {
+void Stepper::step_core(uint32_t chosen) noexcept {
   Cores& cores = run_.cores();
-  if (contains(dispatched_, core)) {
+  const auto acknowledge = [&](uint32_t core) {
     remove(dispatched_, core);
     insert(acknowledged_, core);
-    run_.tracer().order().add(BackendEvent::acknowledge, core, cores.task(core));
+    run_.tracer().order().add(BackendEvent::acknowledge, core, cores.payload(core).task);
     cores.acknowledge(core);
-    return;
+  };
+  if (contains(dispatched_, chosen)) return acknowledge(chosen);
+  pto_core_mask group = group_[chosen];
+  const bool is_alone = empty(group);
+  if (is_alone) insert(group, chosen);
+  for (pto_core_mask rest = group; !empty(rest);) {
+    const uint32_t core = take_first(rest);
+    if (contains(dispatched_, core)) acknowledge(core);
+    remove(acknowledged_, core);
+    run_.tracer().order().add(BackendEvent::finish, core, cores.payload(core).task);
   }
-  remove(acknowledged_, core);
-  run_.tracer().order().add(BackendEvent::finish, core, cores.task(core));
+  if (!is_alone) return threads_.run(group);
   const CrashNote* before = crash_note();
   set_crash_note(&note_);
-  cores.execute(core, activity_.slot(0), 0);
+  cores.execute(chosen, activity_.slot(0), 0);
   set_crash_note(before);
 }
 

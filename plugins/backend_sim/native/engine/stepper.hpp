@@ -1,7 +1,8 @@
 // Deterministic mode: agents are stepped one at a time, in an order that the seed determines.
 //
 // The agents are the schedulers, the cores and the orchestrator. A core takes two steps:
-// acknowledge, then run and finish. The orchestrator is the thread that called into the runtime.
+// acknowledge, then run and finish. Kernels that wait for each other run in one step, each on its
+// own thread. The orchestrator is the thread that called into the runtime.
 // Inside wait(), and at the yield points of the runtime, the stepper steps other agents. It does
 // not step an agent that is already inside a step, because that agent holds its lock.
 //
@@ -18,6 +19,7 @@
 
 #include "activity.hpp"
 #include "engine/engine.hpp"
+#include "engine/kernel_threads.hpp"
 #include "run/run.hpp"
 
 namespace pto::sim {
@@ -58,7 +60,10 @@ class Stepper final : public Engine {
   void ended() override {}
   void abandon() override;
   bool stuck() const override;
-  void detach_threads() override { driver_.detach(); }
+  void detach_threads() override {
+    driver_.detach();
+    threads_.detach();
+  }
 
   void wake(uint32_t thread) override;
   void wait_for_word(const uint32_t* word, uint32_t expected) override;
@@ -104,6 +109,9 @@ class Stepper final : public Engine {
   // task would finish soon after its dispatch, and no run would test that several tasks overtake
   // another task.
   pto_core_mask lagging_{};
+  // For a core whose kernel waits for others: the cores that run at the same time, in one step.
+  pto_core_mask group_[PTO_MAX_CORES] = {};
+  KernelThreads threads_;
   std::thread driver_;
 };
 

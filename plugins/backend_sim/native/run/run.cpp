@@ -76,16 +76,18 @@ int32_t SimRun::call_stalled() noexcept {
 void SimRun::dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
   if (tracer_.has_tasks()) tracer_.record_dispatches(thread, batch, count);
   pto_core_mask dispatched{};
+  pto_core_mask together{};
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t core = batch[i].core;
-    cores_.dispatch(batch[i]);
-    insert(dispatched, core);
+    cores_.dispatch(batch[i], thread);
+    insert((batch[i].flags & PTO_DISPATCH_TOGETHER) == 0 ? dispatched : together, core);
     if (deterministic_) tracer_.order().add(BackendEvent::dispatch, core, batch[i].payload->task);
   }
   Scheduler& scheduler = this->scheduler(thread);
   for (uint32_t word = 0; word < 2; ++word) {
-    scheduler.in_flight.words[word] |= dispatched.words[word];
+    scheduler.in_flight.words[word] |= dispatched.words[word] | together.words[word];
     scheduler.dispatched.words[word] |= dispatched.words[word];
+    scheduler.together.words[word] |= together.words[word];
   }
 }
 

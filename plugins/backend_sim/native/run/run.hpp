@@ -26,10 +26,12 @@ using engine::OrchestratorState;
 struct Scheduler : engine::SchedulerState {
   // Dispatched, but not yet taken by the thread that steps the scheduler. Guarded by the lock.
   pto_core_mask dispatched{};
+  // The same, for kernels that wait for each other (PTO_DISPATCH_TOGETHER).
+  pto_core_mask together{};
 
   void reset() noexcept {
     SchedulerState::reset();
-    dispatched = {};
+    dispatched = together = {};
   }
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 
 #include "pto/abi/backend.h"
 #include "waiting.hpp"
@@ -120,6 +121,7 @@ class Tracer {
   // recorded. A reading is a system call (0.2 us, up to 7 us in a sandbox), so only level 3 has it,
   // and it is not within the time of the kernel.
   uint64_t start_kernel(uint32_t worker, const pto_payload& payload, uint32_t core) noexcept {
+    const auto lock = lock_track(worker);
     const bool is_timed = pto_is_traced(&platform_, PTO_TRACE_WAITS) != 0;
     const uint64_t began = is_timed && platform_.clock != PTO_CLOCK_STEPS ? processor_time_ns() : 0;
     const uint64_t func_id = static_cast<uint32_t>(payload.func_id);
@@ -129,6 +131,7 @@ class Tracer {
   }
   void end_kernel(uint32_t worker, const pto_payload& payload, uint32_t core,
                   uint64_t began) noexcept {
+    const auto lock = lock_track(worker);
     if (platform_.clock == PTO_CLOCK_STEPS) ++steps_;
     const auto track = static_cast<uint16_t>(PTO_TRACK_WORKER + worker);
     if (began == 0) return pto_record(&platform_, track, PTO_TRACE_END, payload.task, core);
@@ -147,6 +150,11 @@ class Tracer {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
   }
+  // Threads for which no track is left share the last one of the workers.
+  std::unique_lock<std::mutex> lock_track(uint32_t worker) {
+    if (worker < PTO_ACTIVITY_SLOTS - 1) return {};
+    return std::unique_lock(last_track_);
+  }
   pto_clock_pair clock_pair() const noexcept { return {clock(), clock_ns()}; }
 
   pto_platform platform_{};
@@ -154,6 +162,7 @@ class Tracer {
   uint64_t steps_ = 0;  // of the current run, in deterministic mode
   uint64_t build_began_ = 0;
   uint32_t workers_ = 0;
+  std::mutex last_track_;
   pto_clock_pair opened_{};
 };
 

@@ -115,7 +115,7 @@ TEST(registers_follow_the_protocol) {
             2};
   for (int round = 0; round < 3; ++round) {
     result = 0;
-    cores.dispatch({71, sizeof payload, &payload.header});
+    cores.dispatch({71, sizeof payload, 0, &payload.header}, 0);
     payload.args[1] = 0;  // must have no effect: the core has its own copy
     CHECK(!cores.finished(71));
     cores.acknowledge(71);

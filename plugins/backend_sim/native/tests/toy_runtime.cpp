@@ -246,8 +246,9 @@ void Runtime::fill_cores(uint32_t thread) {
     if (!task.args.empty()) {
       std::memcpy(payload.args, task.args.data(), task.args.size() * sizeof(uint64_t));
     }
-    const pto_dispatch batch{
-        core, static_cast<uint32_t>(sizeof(pto_payload) + 8 * task.args.size()), &payload.header};
+    const pto_dispatch batch{core,
+                             static_cast<uint16_t>(sizeof(pto_payload) + 8 * task.args.size()), 0,
+                             &payload.header};
     ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(i));
     platform_.dispatch(platform_.self, thread, &batch, 1);
   }

@@ -55,13 +55,20 @@ _MEASURED_FLAGS = (
     # A library calls its own functions, also if the process uses the ThreadSanitizer.
     "-Wl,-Bsymbolic-functions",
 )
+
+
+def _kernels(core_macro: str) -> BuildRecipe:
+    return BuildRecipe(
+        flags=_KERNEL_FLAGS,
+        definitions=(*_KERNEL_DEFINITIONS, core_macro),
+        measured_flags=_MEASURED_FLAGS,
+    )
+
+
 # Orchestrations have the flags of their variant only.
-_KERNELS = BuildRecipe(
-    flags=_KERNEL_FLAGS, definitions=_KERNEL_DEFINITIONS, measured_flags=_MEASURED_FLAGS
-)
 _RECIPES = {
-    "aic": _KERNELS,
-    "aiv": _KERNELS,
+    "aic": _kernels("__DAV_CUBE__"),
+    "aiv": _kernels("__DAV_VEC__"),
     "orchestration": BuildRecipe(),
     "host_orchestration": BuildRecipe(),
 }

@@ -318,7 +318,7 @@ uint32_t Probe::dispatch(uint32_t thread) {
     if (task == kNoTask) continue;
     on_core_[core] = task;
     results_[task].core = core;
-    batch[count++] = {core, tasks_[task].bytes,
+    batch[count++] = {core, static_cast<uint16_t>(tasks_[task].bytes), 0,
                       reinterpret_cast<const pto_payload*>(tasks_[task].payload)};
   }
   if (count > 0) platform->dispatch(platform->self, thread, batch, count);

@@ -263,7 +263,7 @@ uint32_t Scheduler::put_on_cores(Lane& lane, uint32_t type, const int32_t* tasks
     __builtin_prefetch(record.payload);
     if (platform->timing) record.start_time = now;
     lane.running[core] = &record;
-    batch[i] = {core, record.payload_length, record.payload};
+    batch[i] = {core, record.payload_length, 0, record.payload};
   }
   lane.free_count[type] -= count;
   return count;

@@ -24,6 +24,7 @@ void Ready::begin() {
       }
     }
   }
+  cohorts_.begin();
   for (auto& of_type : pinned_) {
     for (TaskList& tasks : of_type) tasks.clear();
   }
@@ -44,11 +45,17 @@ void Ready::add(uint32_t thread, SlotRef head, SlotRef producer) {
   if ((traits & kIsBlock) == 0) return add_one(thread, head, producer);
   const TaskRing& ring = rings_.ring[ring_of(head)];
   const uint32_t blocks = rings_.descriptor(head).block_dim;
+  const bool is_cohort = (traits & kIsCohort) != 0 && !is_skipped;
   for (uint32_t block = 0; block < blocks; ++block) {
-    const SlotRef slot = slot_ref(ring_of(head), (slot_of(head) + block) & (ring.window - 1));
+    const SlotRef slot = ring.block(head, block);
     if (is_skipped) rings_.state(slot).traits |= kIsDummy;
-    add_one(thread, slot, producer);
+    if (is_cohort) {
+      satisfy(thread, slot, producer);
+    } else {
+      add_one(thread, slot, producer);
+    }
   }
+  if (is_cohort) cohorts_.add(rings_, head);
 }
 
 namespace {
@@ -105,10 +112,14 @@ void Ready::trace_ready(uint32_t thread, SlotRef task, SlotRef producer) {
              producer == kNoSlot ? 0 : id_of(producer) + 1);
 }
 
-void Ready::add_one(uint32_t thread, SlotRef task, SlotRef producer) {
-  RingTaskState& state = rings_.state(task);
-  move<Event::kSatisfy>(state.phase);
+void Ready::satisfy(uint32_t thread, SlotRef task, SlotRef producer) {
+  move<Event::kSatisfy>(rings_.state(task).phase);
   if (context_.platform->tracing) trace_ready(thread, task, producer);
+}
+
+void Ready::add_one(uint32_t thread, SlotRef task, SlotRef producer) {
+  satisfy(thread, task, producer);
+  const RingTaskState& state = rings_.state(task);
   if ((state.traits & kIsDummy) != 0) return lanes_[thread].dummies.push(rings_, task);
   const bool is_mixed = (state.traits & kIsMixed) != 0;
   if (is_mixed) has_had_mixed_.store(true, std::memory_order_relaxed);

@@ -9,6 +9,8 @@
 //   dummies  tasks without a kernel. The lane that makes one ready completes it in the same step.
 //   pinned   tasks of a cluster: one queue for each cluster and core type, which belongs to the
 //            lane of these cores. Other lanes put such tasks into the inbox of that lane.
+//   cohorts  tasks whose blocks start at the same time; see cohorts.hpp. They take free cores
+//   first.
 //
 // All queues are first in, first out. They are linked through TaskState::next_ready, so they have
 // no size limit. No ready task starves. Only tasks that are local, pinned or in other shards can
@@ -19,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cohorts.hpp"
 #include "pto/abi/topology.h"
 #include "pto/engine/context.hpp"
 #include "rings.hpp"
@@ -43,11 +46,6 @@ struct LaneStatistics {
   uint64_t wakes;            // number of times that it woke an idle scheduler
   uint64_t ready_peak;       // maximum number of ready tasks that waited for its cores
 };
-
-// The queue of tasks that run on several cores of a cluster at the same time. The other queues have
-// the numbers of the core types.
-constexpr uint32_t kClusterQueue = PTO_CORE_TYPES;
-constexpr uint32_t kQueues = PTO_CORE_TYPES + 1;
 
 // The set of schedulers that are idle or about to become idle.
 //
@@ -208,6 +206,11 @@ class Ready {
   // Return whether the run has had a ready task that needs several cores of a cluster.
   bool has_had_mixed() const { return has_had_mixed_.load(std::memory_order_relaxed); }
 
+  Cohorts& cohorts() { return cohorts_; }
+  const Cohorts& cohorts() const { return cohorts_; }
+  // Wake all idle lanes, so that they leave cores to a cohort, or use the cores again.
+  void wake_lanes() { resting_.wake_hungry(kClusterQueue, PTO_MAX_AICPU_THREADS); }
+
   // Called by lane `thread`: move tasks from its inbox to the queues of their clusters.
   void receive(uint32_t thread) {
     if (lanes_[thread].inbox.load(std::memory_order_relaxed) != kNoSlot) receive_all(thread);
@@ -253,6 +256,7 @@ class Ready {
   };
 
   bool is_predicate_true(SlotRef head) const;
+  void satisfy(uint32_t thread, SlotRef task, SlotRef producer);
   void add_one(uint32_t thread, SlotRef task, SlotRef producer);
   void trace_ready(uint32_t thread, SlotRef task, SlotRef producer);
   void pin(uint32_t thread, SlotRef task, uint32_t cluster, uint32_t type);
@@ -272,6 +276,7 @@ class Ready {
   std::atomic<bool> has_had_mixed_{false};
   uint8_t lane_of_cluster_[PTO_MAX_BLOCKS] = {};
   Lane lanes_[PTO_MAX_AICPU_THREADS] = {};
+  Cohorts cohorts_;
   TaskList pinned_[PTO_CORE_TYPES][PTO_MAX_BLOCKS];
   Shard shard_[kQueues][kMostShards] = {};
 };

@@ -57,6 +57,9 @@ struct TaskRing {
     const uint32_t back = (slot(next - 1) - wanted) & (window - 1);
     return next - 1 - static_cast<int64_t>(back);
   }
+  SlotRef block(SlotRef head, uint32_t number) const {
+    return slot_ref(ring_of(head), (slot_of(head) + number) & (window - 1));
+  }
   uint32_t slot(int64_t number) const { return static_cast<uint32_t>(number) & (window - 1); }
   TaskDescriptor& descriptor(int64_t number) const { return descriptors[slot(number)]; }
   RingTaskState& state(int64_t number) const { return states[slot(number)]; }

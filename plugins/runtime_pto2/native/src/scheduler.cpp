@@ -357,8 +357,29 @@ void Dispatcher::free_core(Lane& lane, uint32_t core) {
   ++lane.free_count[type];
 }
 
+void Dispatcher::finish_core(Lane& lane, uint32_t core) {
+  if (!contains(lane.borrowed, core)) return free_core(lane, core);
+  remove(lane.borrowed, core);
+  pto_core_mask returned{};
+  insert(returned, core);
+  ready_.cohorts().give_back(returned);
+  ready_.wake_lanes();
+}
+
+void Dispatcher::take_back(Lane& lane) {
+  if (empty(lane.left)) return;
+  pto_core_mask cores = ready_.cohorts().returned(lane.left);
+  ready_.cohorts().take_back(cores);
+  while (!empty(cores)) {
+    const uint32_t core = take_first(cores);
+    remove(lane.left, core);
+    free_core(lane, core);
+  }
+}
+
 bool Dispatcher::fill_cores(Lane& lane) {
   const int64_t before = lane.dispatched.load(std::memory_order_relaxed);
+  fill_cohort(lane);
   const bool has_had_mixed = ready_.has_had_mixed();
   if (has_had_mixed) fill_clusters(lane);
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
@@ -432,7 +453,10 @@ void Dispatcher::take_core(Lane& lane, uint32_t type, uint32_t core, SlotRef tas
   lane.free_cores[type].words[core / 64] &= ~(uint64_t{1} << (core % 64));
   --lane.free_count[type];
   lane.running[core] = task;
-  lane.batch[lane.batched++] = {core, rings_.descriptor(task).payload_length, payload};
+  const TaskDescriptor& descriptor = rings_.descriptor(task);
+  const uint16_t flags =
+      descriptor.is_together != 0 ? uint16_t{PTO_DISPATCH_TOGETHER} : uint16_t{0};
+  lane.batch[lane.batched++] = {core, descriptor.payload_length, flags, payload};
 }
 
 uint32_t Dispatcher::core_of(uint32_t cluster, uint32_t lane) const {
@@ -457,16 +481,114 @@ uint32_t Dispatcher::free_clusters(const Lane& lane) const {
   return count;
 }
 
+bool Dispatcher::has_cohort_work(const Lane& lane) const {
+  const Cohorts& cohorts = ready_.cohorts();
+  if (!empty(lane.left) && !empty(cohorts.returned(lane.left))) return true;
+  if (!cohorts.has_any()) return false;
+  const Cohorts::Wanted wanted = cohorts.wanted();
+  if (wanted.number == 0) return true;
+  return (wanted.queue == kClusterQueue ? free_clusters(lane) : lane.free_count[wanted.queue]) > 0;
+}
+
+// Leave free cores to the cohort that gathers, and dispatch it if these were the last ones.
+void Dispatcher::fill_cohort(Lane& lane) {
+  Cohorts& cohorts = ready_.cohorts();
+  if (!cohorts.has_any()) {
+    lane.reserved_clusters = 0;
+    return;
+  }
+  if (!cohorts.try_lock()) return;
+  lane.reserved_clusters = 0;
+  const bool is_new = cohorts.wanted().number == 0 && cohorts.start(rings_) != kNoSlot;
+  if (cohorts.wanted().number == 0) return cohorts.unlock();
+  const SlotRef head = cohorts.head();
+  leave_cores(lane, head);
+  const bool is_last = cohorts.wanted().number == 0;
+  const pto_core_mask cores = is_last ? cohorts.take() : pto_core_mask{};
+  cohorts.unlock();
+  if (is_last) put_cohort(lane, head, cores);
+  if (is_new || is_last) ready_.wake_lanes();
+}
+
+// Leave as many free cores or clusters as the cohort needs. If it needs further clusters, reserve
+// clusters of the lane: their cores take no other tasks, so that they become free.
+void Dispatcher::leave_cores(Lane& lane, SlotRef head) {
+  const Cohorts::Wanted wanted = ready_.cohorts().wanted();
+  pto_core_mask left{};
+  uint32_t number = 0;
+  if (wanted.queue != kClusterQueue) {
+    pto_core_mask free = lane.free_cores[wanted.queue];
+    for (; number < wanted.number && !empty(free); ++number) {
+      leave_core(lane, take_first(free), left);
+    }
+    return ready_.cohorts().leave(left, number);
+  }
+  const pto_topology& topology = *context_.platform->topology;
+  const uint32_t lanes = rings_.descriptor(head).lanes;
+  const uint64_t own = topology.thread_cores[lane.thread].words[0] & ((1u << topology.blocks) - 1);
+  uint32_t busy = 0;
+  for (uint64_t rest = own; rest != 0 && number < wanted.number; rest &= rest - 1) {
+    const auto cluster = static_cast<uint32_t>(__builtin_ctzll(rest));
+    if (!is_free(lane, cluster, PTO_LANE_AIC | PTO_LANE_AIV0 | PTO_LANE_AIV1)) {
+      busy |= 1u << cluster;
+      continue;
+    }
+    ++number;
+    for (uint32_t one = 0; one < PTO_LANES; ++one) {
+      if ((lanes >> one & 1) != 0) leave_core(lane, core_of(cluster, one), left);
+    }
+  }
+  ready_.cohorts().leave(left, number);
+  for (uint32_t needed = wanted.number - number; needed > 0 && busy != 0; --needed) {
+    lane.reserved_clusters |= busy & (0 - busy);
+    busy &= busy - 1;
+  }
+}
+
+void Dispatcher::leave_core(Lane& lane, uint32_t core, pto_core_mask& left) const {
+  const uint32_t type = context_.platform->topology->core_type[core];
+  remove(lane.free_cores[type], core);
+  --lane.free_count[type];
+  insert(lane.left, core);
+  insert(left, core);
+}
+
+// Put the blocks on the cores that the lanes have left.
+void Dispatcher::put_cohort(Lane& lane, SlotRef head, pto_core_mask cores) {
+  const pto_topology& topology = *context_.platform->topology;
+  const pto_core_mask& own = topology.thread_cores[lane.thread];
+  for (pto_core_mask rest = cores; !empty(rest);) {
+    const uint32_t core = take_first(rest);
+    if (contains(own, core)) {
+      remove(lane.left, core);
+    } else {
+      insert(lane.borrowed, core);
+    }
+    free_core(lane, core);
+  }
+  const TaskDescriptor& descriptor = rings_.descriptor(head);
+  const TaskRing& ring = rings_.ring[ring_of(head)];
+  const uint32_t blocks = descriptor.block_dim;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    const SlotRef slot = ring.block(head, block);
+    const uint32_t core = take_first(cores);
+    if (descriptor.lanes == 0) {
+      put_on_core(lane, topology.core_type[core], core, slot);
+      continue;
+    }
+    const uint32_t cluster = core < topology.blocks ? core : (core - topology.blocks) / 2;
+    for (uint32_t one = 0; one < PTO_LANES; ++one) remove(cores, core_of(cluster, one));
+    put_on_cluster(lane, cluster, slot);
+  }
+}
+
 // Put tasks that need several cores of a cluster on free clusters. If further ones wait, reserve a
 // cluster: its cores take no other tasks, so that they become free at the same time.
 void Dispatcher::fill_clusters(Lane& lane) {
   const auto has_task = [&] {
     return ready_.has_local(lane.thread, kClusterQueue) || ready_.has_shared(kClusterQueue);
   };
-  if (!has_task()) {
-    lane.reserved_cluster = -1;
-    return;
-  }
+  if (!has_task()) return;
   SlotRef tasks[PTO_MAX_BLOCKS];
   const bool others_first = (lane.fills[kClusterQueue] + 1) % Ready::kFairTurn == 0;
   const uint32_t count = ready_.take(lane.thread, kClusterQueue, others_first, free_clusters(lane),
@@ -476,13 +598,9 @@ void Dispatcher::fill_clusters(Lane& lane) {
     while (!is_free(lane, cluster, PTO_LANE_AIC | PTO_LANE_AIV0 | PTO_LANE_AIV1)) ++cluster;
     put_on_cluster(lane, cluster, tasks[i]);
   }
-  if (!has_task()) {
-    lane.reserved_cluster = -1;
-  } else if (lane.reserved_cluster < 0) {
-    // AIC i belongs to cluster i; a lane may have no cores
-    const pto_core_mask& own = context_.platform->topology->thread_cores[lane.thread];
-    if (own.words[0] != 0) lane.reserved_cluster = static_cast<int32_t>(first_of(own));
-  }
+  // AIC i belongs to cluster i; a lane may have no cores
+  const pto_core_mask& own = context_.platform->topology->thread_cores[lane.thread];
+  if (has_task() && own.words[0] != 0) lane.reserved_clusters |= 1u << first_of(own);
 }
 
 void Dispatcher::put_on_cluster(Lane& lane, uint32_t cluster, SlotRef task) {
@@ -512,10 +630,9 @@ uint32_t Dispatcher::count_usable(const Lane& lane, uint32_t type) const {
 // Return the free cores that single tasks may use.
 pto_core_mask Dispatcher::usable_cores(const Lane& lane, uint32_t type) const {
   pto_core_mask cores = lane.free_cores[type];
-  if (lane.reserved_cluster < 0) return cores;
-  for (uint32_t one = 0; one < PTO_LANES; ++one) {
-    const uint32_t core = core_of(static_cast<uint32_t>(lane.reserved_cluster), one);
-    cores.words[core / 64] &= ~(uint64_t{1} << (core % 64));
+  for (uint32_t rest = lane.reserved_clusters; rest != 0; rest &= rest - 1) {
+    const auto cluster = static_cast<uint32_t>(__builtin_ctz(rest));
+    for (uint32_t one = 0; one < PTO_LANES; ++one) remove(cores, core_of(cluster, one));
   }
   return cores;
 }
@@ -523,7 +640,6 @@ pto_core_mask Dispatcher::usable_cores(const Lane& lane, uint32_t type) const {
 // Return a copy of the payload in the lane's scratch memory, with the number of the block.
 pto_payload* Dispatcher::copy_payload(Lane& lane, const TaskDescriptor& descriptor) {
   const uint32_t length = descriptor.payload_length;
-  if (lane.used + length > kScratchBytes) dispatch(lane);
   auto* payload = reinterpret_cast<pto_payload*>(lane.scratch + lane.used);
   lane.used += (length + kLine - 1) & ~(kLine - 1);
   std::memcpy(payload, descriptor.payload, length);
@@ -584,7 +700,8 @@ void Scheduler::begin_lane(uint32_t thread) {
   lane.dispatched.store(0, std::memory_order_relaxed);
   lane.completed.store(0, std::memory_order_relaxed);
   lane.statistics = {};
-  lane.reserved_cluster = -1;
+  lane.reserved_clusters = 0;
+  lane.left = lane.borrowed = {};
   lane.further_lanes = 0;
   lane.fills[kClusterQueue] = 0;
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
@@ -614,6 +731,7 @@ int32_t Scheduler::step(uint32_t thread) {
   Lane& lane = lanes_[thread];
   resting_.leave(thread);
   PhaseClock phases(context_.platform, thread);
+  dispatcher_.take_back(lane);
   const uint32_t before = lane.in_flight;
   uint32_t rings = before > 0 ? collect(lane) : 0;
   if (context_.latch.is_set()) return PTO_STEP_ERROR;
@@ -655,7 +773,7 @@ uint32_t Scheduler::collect(Lane& lane) {
   for (uint32_t word = 0; word < 2; ++word) {
     for (uint64_t done = result.done.words[word]; done != 0; done &= done - 1) {
       const uint32_t core = word * 64 + static_cast<uint32_t>(__builtin_ctzll(done));
-      dispatcher_.free_core(lane, core);
+      dispatcher_.finish_core(lane, core);
       const uint32_t found = completion_.complete(lane.thread, lane.running[core], core);
       --lane.in_flight;
       completed += found != 0;  // 0: other lanes of the task still run
@@ -755,7 +873,7 @@ int32_t Scheduler::rest(Lane& lane, bool has_progress) {
 // wires it, because that thread checks again before it becomes idle.
 bool Scheduler::finds_work(const Lane& lane) const {
   if (wiring_.has_news(true) && !wiring_.is_at_work()) return true;
-  if (ready_.has_mail(lane.thread)) return true;
+  if (ready_.has_mail(lane.thread) || dispatcher_.has_cohort_work(lane)) return true;
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
     if (dispatcher_.usable_count(lane, type) > 0
             ? ready_.has_shared(type) || ready_.has_local(lane.thread, type)

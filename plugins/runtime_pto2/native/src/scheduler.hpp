@@ -117,9 +117,10 @@ struct alignas(64) Lane {
   uint32_t fills[kQueues];  // number of times that the lane found tasks for free cores
   uint32_t free_count[PTO_CORE_TYPES];
   pto_core_mask free_cores[PTO_CORE_TYPES];
-  // The cluster whose cores take no single tasks, because a task waits for a whole cluster; -1:
-  // none.
-  int32_t reserved_cluster;
+  // The clusters, as bits, whose cores take no single tasks, because a task waits for whole ones.
+  uint32_t reserved_clusters;
+  pto_core_mask left;      // own cores that a cohort gathers or has taken; see cohorts.hpp
+  pto_core_mask borrowed;  // cores of other lanes that this lane has taken for a cohort
   uint64_t further_lanes;  // number of dispatches for the second and third lanes of tasks
   // the number of the lane's completed tasks that are already included in completed_
   int64_t counted;
@@ -132,10 +133,6 @@ struct alignas(64) Lane {
   SlotRef running[PTO_MAX_CORES];
   pto_dispatch batch[PTO_MAX_CORES];
 };
-
-inline bool contains(const pto_core_mask& mask, uint32_t core) {
-  return (mask.words[core / 64] >> (core % 64) & 1) != 0;
-}
 
 inline uint32_t first_of(const pto_core_mask& mask) {
   const uint32_t word = mask.words[0] != 0 ? 0 : 1;
@@ -151,24 +148,33 @@ class Dispatcher {
   Dispatcher(Context& context, Rings& rings, Ready& ready)
       : context_(context), rings_(rings), ready_(ready) {}
 
-  // The size of Lane::scratch in bytes. It contains the payloads of the blocks in one batch. When
-  // it is full, the batch is dispatched early.
-  static constexpr uint32_t kScratchBytes = 64 * 1024;
-  static_assert(kScratchBytes >= PTO_MAX_PAYLOAD, "scratch must be large enough for a payload");
+  // The size of Lane::scratch in bytes: it holds the payloads of the blocks in one batch. Only its
+  // used pages take memory.
+  static constexpr uint32_t kScratchBytes = PTO_MAX_CORES * PTO_MAX_PAYLOAD;
 
   // Mark the core as free.
   void free_core(Lane& lane, uint32_t core);
+  // Mark a core whose task has completed as free, for the lane to which it belongs.
+  void finish_core(Lane& lane, uint32_t core);
+  // Take back cores that a cohort has returned.
+  void take_back(Lane& lane);
   // Take ready tasks and dispatch them in one batch. Return whether there was a task.
   bool fill_cores(Lane& lane);
   // Return the number of free cores that single tasks may use.
   uint32_t usable_count(const Lane& lane, uint32_t type) const {
-    return lane.reserved_cluster < 0 ? lane.free_count[type] : count_usable(lane, type);
+    return lane.reserved_clusters == 0 ? lane.free_count[type] : count_usable(lane, type);
   }
   // Return the number of clusters of which all cores are free.
   uint32_t free_clusters(const Lane& lane) const;
+  // Return whether the lane can leave cores to a cohort, or take some back.
+  bool has_cohort_work(const Lane& lane) const;
 
  private:
   [[gnu::cold]] uint32_t count_usable(const Lane& lane, uint32_t type) const;
+  void fill_cohort(Lane& lane);
+  void leave_cores(Lane& lane, SlotRef head);
+  void put_cohort(Lane& lane, SlotRef head, pto_core_mask cores);
+  void leave_core(Lane& lane, uint32_t core, pto_core_mask& left) const;
   void fill_clusters(Lane& lane);
   bool is_free(const Lane& lane, uint32_t cluster, uint32_t lanes) const;
   uint32_t core_of(uint32_t cluster, uint32_t lane) const;

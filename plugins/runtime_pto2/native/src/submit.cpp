@@ -93,6 +93,7 @@ bool SubmitChecks::check(Draft& draft) {
     draft.scalars = task.api == PTO_API_2026_03 ? 2 : 0;
   }
   if (!check_kernel(draft)) return false;
+  if (task.start == PTO_START_TOGETHER && draft.count > 1) draft.traits |= kIsCohort;
   if (task.num_dependencies != 0 && !check_dependencies(draft)) return false;
   if (task.clusters != nullptr && !check_clusters(draft)) return false;
   return check_parameters(draft);
@@ -100,7 +101,7 @@ bool SubmitChecks::check(Draft& draft) {
 
 bool SubmitChecks::check_kernel(Draft& draft) {
   const pto_tensor_task& task = draft.task;
-  if ((task.is_dummy | task.lanes) != 0) return check_lanes(draft);
+  if (task.start == PTO_START_NEVER || task.lanes != 0) return check_lanes(draft);
   const int32_t registered = kernels_.core_type(task.func_id);
   const int32_t core_type = task.core_type >= 0 ? task.core_type : registered;
   draft.kernel = task.kernel != 0 ? task.kernel : kernels_.address(task.func_id);
@@ -115,7 +116,7 @@ bool SubmitChecks::check_kernel(Draft& draft) {
 bool SubmitChecks::check_lanes(Draft& draft) {
   const pto_tensor_task& task = draft.task;
   draft.kernel = 0;
-  draft.traits = (task.is_dummy != 0 ? kIsDummy : kIsMixed) |
+  draft.traits = (task.start == PTO_START_NEVER ? kIsDummy : kIsMixed) |
                  ((task.lanes & PTO_LANE_AIC) != 0 ? PTO_CORE_AIC : PTO_CORE_AIV) |
                  (task.predicate != nullptr ? uint32_t{kHasPredicate} : 0);
   for (uint32_t lane = 0; lane < PTO_LANES; ++lane) {

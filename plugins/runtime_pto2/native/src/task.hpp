@@ -131,7 +131,8 @@ struct alignas(64) TaskDescriptor {
   uint16_t block_id_at;     // offset in the payload of the number to which block_id is added
   uint8_t traits;           // bits of Trait without kIsBlock and the cluster
   uint8_t lanes;            // PTO_LANE_*; 0: the task runs on one core
-  uint8_t reserved[6];
+  uint8_t is_together;      // its kernels may wait for each other: PTO_DISPATCH_TOGETHER
+  uint8_t reserved[5];
 };
 static_assert(sizeof(TaskDescriptor) == 64, "a descriptor must fill one cache line");
 
@@ -154,6 +155,7 @@ enum Trait : uint32_t {
   kIsDummy = 4,   // runs no kernel, from the start or because its predicate is false
   kIsMixed = 8,   // runs on several cores of a cluster, which are counted in waits
   kHasPredicate = 16,
+  kIsCohort = 32,    // block task whose blocks start at the same time
   kClusterShift = 8  // the bits from this one on contain the cluster + 1; 0 without a cluster
 };
 

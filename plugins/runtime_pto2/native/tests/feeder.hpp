@@ -30,6 +30,7 @@ class Feeder {
     int32_t cluster = -1;
     uint32_t blocks = 0;
     uint32_t ring = 0;
+    bool is_cohort = false;  // the blocks start at the same time
   };
 
   Feeder(const pto_platform* platform, const Shape& shape)
@@ -193,6 +194,7 @@ class Feeder {
     descriptor.payload_length = sizeof(pto_payload) + 2 * sizeof(uint64_t);
     descriptor.traits = static_cast<uint8_t>(task.type);
     descriptor.block_id_at = sizeof(pto_payload) + sizeof(uint64_t);
+    descriptor.is_cohort = task.is_cohort && task.blocks > 1;
     ring.record(number + block).file = "feeder";
     ring.record(number + block).line = static_cast<int32_t>(task.cookie);
     if (task.cluster >= 0) clusters_.submitted(task.cluster);

@@ -1,7 +1,7 @@
 // Real scheduler threads and a submitting thread, with small windows in all rings, edges to
 // producers that complete at the same moment, holds, blocks and clusters. Every task runs once,
-// after its producers. No held slot retires. All tasks retire at the end. No scheduler sleeps while
-// there is work.
+// after its producers. Blocks that must start at the same time do. No held slot retires. All tasks
+// retire at the end. No scheduler sleeps while there is work.
 #include <random>
 #include <string>
 
@@ -17,6 +17,7 @@ struct Task {
   int64_t id;
   uint64_t cookie;  // the number of its first block
   uint32_t blocks;
+  bool is_cohort;
 };
 
 // One random program, with the edges that its run must respect.
@@ -54,6 +55,14 @@ class Program {
         }
       }
     }
+    for (const Task& task : tasks_) {
+      for (uint64_t i = 0; i < task.blocks && task.is_cohort; ++i) {
+        const uint64_t start = spans[task.cookie + i].start.load();
+        for (uint64_t j = 0; j < task.blocks; ++j) {
+          CHECK(start < spans[task.cookie + j].end.load());
+        }
+      }
+    }
     const LaneStatistics statistics = feeder_.statistics();
     CHECK_EQUAL(statistics.dispatches, cookies_);
     CHECK_EQUAL(statistics.retired, cookies_);
@@ -76,6 +85,7 @@ class Program {
     submit.ring = below(8) == 0 ? below(kRings) : ring_;
     if (below(6) == 0) submit.blocks = 1 + below(window_ < 8 ? window_ - 1 : 7);
     if (!choose_cluster(submit)) return false;
+    if (submit.cluster < 0 && below(6) == 0) choose_cohort(submit);
     const uint32_t blocks = submit.blocks > 0 ? submit.blocks : 1;
     end_scopes_if_full(submit.ring, blocks);
     const uint32_t fan_in = below(4) == 0 ? below(24) : below(4);
@@ -83,7 +93,7 @@ class Program {
     for (uint32_t i = 0; i < fan_in && !tasks_.empty(); ++i) choose_producer(submit, producers);
     const int64_t id = feeder_.submit(submit);
     if (id < 0) return false;
-    tasks_.push_back({id, submit.cookie, blocks});
+    tasks_.push_back({id, submit.cookie, blocks, submit.is_cohort});
     for (const Task& from : producers) edges_.emplace_back(from, tasks_.back());
     cookies_ += blocks;
     if (below(32) == 0) ring_ = below(kRings);
@@ -118,6 +128,14 @@ class Program {
     const int64_t ended = ring.scope_released.load();
     const uint64_t open = static_cast<uint64_t>(ring.next - ended);
     if (open > 0) feeder_.release(index, ended + 1 + below(open));
+  }
+
+  // Choose a number of blocks that must start at the same time: often as many as there are cores.
+  void choose_cohort(Feeder::Submit& submit) {
+    const uint32_t cores = feeder_.clusters().blocks() * (submit.type == PTO_CORE_AIC ? 1 : 2);
+    const uint32_t most = cores < window_ - 1 ? cores : window_ - 1;
+    submit.blocks = below(2) == 0 ? most : 1 + below(most);
+    submit.is_cohort = true;
   }
 
   bool choose_cluster(Feeder::Submit& submit) {

@@ -43,9 +43,15 @@ static inline uint64_t* pto_payload_args(pto_payload* payload) {
   return (uint64_t*)(payload + 1);
 }
 
+/* Flags of a dispatch. TOGETHER: the kernel may wait for the other kernels of the same batch that
+ * have this flag. A backend starts all of them, also if the run ends meanwhile, and each progresses
+ * whatever the others do. */
+enum { PTO_DISPATCH_TOGETHER = 1 };
+
 typedef struct pto_dispatch {
   uint32_t core;
-  uint32_t length; /* bytes of the payload: header, arguments and data */
+  uint16_t length; /* bytes of the payload: header, arguments and data */
+  uint16_t flags;  /* PTO_DISPATCH_* */
   const pto_payload* payload;
 } pto_dispatch;
 

@@ -105,8 +105,9 @@ typedef struct pto_platform {
                               uint64_t* address);
   pto_status (*resolve)(void* self, uint64_t library, const char* symbol, void** address);
 
-  /* Only scheduler `thread` calls these, for its own cores. dispatch() requires that the cores are
-   * free, and always succeeds. When it returns, the caller may reuse the batch and its payloads. */
+  /* Only scheduler `thread` calls these. The cores of a batch are its own, or other schedulers have
+   * left them to it; then poll() reports them to it. dispatch() requires that the cores are free,
+   * and always succeeds. When it returns, the caller may reuse the batch and its payloads. */
   void (*dispatch)(void* self, uint32_t thread, const pto_dispatch* batch, uint32_t count);
   void (*poll)(void* self, uint32_t thread, pto_poll_result* result);
   void (*fault)(void* self, uint32_t core, pto_error* error);

@@ -141,6 +141,11 @@ PTO_ABI_ASSERT(sizeof(pto_param) == 16, "pto_param");
 enum { PTO_LANE_AIC = 1, PTO_LANE_AIV0 = 2, PTO_LANE_AIV1 = 4 };
 #define PTO_LANES 3
 
+/* When a task of 2026-08 starts, after its producers have completed. FREE: each block when a core
+ * is free. NEVER: it runs no kernel, and completes at once. TOGETHER: all blocks at the same time;
+ * no more blocks than cores, or clusters for a task on several cores. */
+enum { PTO_START_FREE = 0, PTO_START_NEVER = 1, PTO_START_TOGETHER = 2 };
+
 /* A condition that a scheduler tests when a task is ready. If it is false, the task completes
  * without running. It compares an integer in device memory with `target`. */
 enum {
@@ -174,7 +179,7 @@ typedef struct pto_tensor_task {
   const char* file;        /* of the call; NULL: unknown; valid until the run ends */
   int32_t line;
   uint8_t api;       /* PTO_API_* */
-  uint8_t is_dummy;  /* 2026-08: runs no kernel; completes when its producers have */
+  uint8_t start;     /* 2026-08: PTO_START_* */
   uint8_t is_manual; /* 2026-08: has only the edges in `dependencies` */
   uint8_t lanes;     /* 2026-08: PTO_LANE_*; 0: a task on one core, which runs func_id */
   const pto_dependency* dependencies; /* 2026-08 */

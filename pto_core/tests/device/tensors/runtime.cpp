@@ -169,8 +169,8 @@ struct Runtime {
     if (!in_flight && dispatched < tasks.size()) {
       const Packed& next = tasks[dispatched++];
       in_flight = moved = true;
-      const pto_dispatch one{core_for(next.core_type), static_cast<uint32_t>(next.words.size() * 8),
-                             reinterpret_cast<const pto_payload*>(next.words.data())};
+      const pto_dispatch one{core_for(next.core_type), static_cast<uint16_t>(next.words.size() * 8),
+                             0, reinterpret_cast<const pto_payload*>(next.words.data())};
       platform->dispatch(platform->self, 0, &one, 1);
     }
     if (is_built && !in_flight && dispatched == tasks.size()) return PTO_STEP_DONE;

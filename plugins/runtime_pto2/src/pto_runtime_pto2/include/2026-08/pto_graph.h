@@ -382,7 +382,7 @@ inline void GraphRecord::submitted(const Submit& submit) {
   one.num_tensors = submit.args.num_tensors();
   one.first_dependency = static_cast<uint32_t>(dependencies_.size());
   add_step(kTask, {task.file, task.line}, static_cast<uint32_t>(tasks_.size()));
-  describe(task.func_id, task.core_type, task.num_params, task.block_dim, task.is_dummy,
+  describe(task.func_id, task.core_type, task.num_params, task.block_dim, task.start,
            task.is_manual, task.lanes, task.lane_func_ids[0], task.lane_func_ids[1],
            task.lane_func_ids[2], one.num_tensors, task.num_dependencies);
   const uint32_t num_tensors = submit.args.num_tensors();

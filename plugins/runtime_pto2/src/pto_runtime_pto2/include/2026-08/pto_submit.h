@@ -3,6 +3,7 @@
 #define PTO_SUBMIT_H
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -339,13 +340,17 @@ class CoreTaskArgsReader {
       task.lane_func_ids[lane] = lanes[lane];
       if (lanes[lane] >= 0) task.lanes |= static_cast<uint8_t>(1u << lane);
     }
-    task.is_dummy = core_type < 0 && task.lanes == 0;
+    if (core_type < 0 && task.lanes == 0) {
+      task.start = PTO_START_NEVER;
+    } else if (args_.launch_spec.require_sync_start()) {
+      task.start = PTO_START_TOGETHER;
+    }
     if (has_predicate) task.predicate = &predicate;
     task.is_manual = run_.is_manual();
     task.dependencies = dependencies;
     task.num_dependencies = args_.num_dependencies_;
-    const int64_t id = blocks > 0 ? run_.calls().submit(run_.runtime(), &task) : -1;
-    if (blocks <= 0) run_.fail(5, "set_block_num() needs 1 or more blocks", at);
+    const bool is_valid = check_blocks(task, at);
+    const int64_t id = is_valid ? run_.calls().submit(run_.runtime(), &task) : -1;
     if (dependencies != few) std::free(dependencies);
     if (id < 0) return failed_outputs(outputs, count);
     take_outputs(tensors, outputs);
@@ -371,6 +376,28 @@ class CoreTaskArgsReader {
     uint32_t count = 0;
     for (uint32_t i = 0; i < args_.num_tensors_; ++i) count += args_.entries_[i].is_created;
     return count;
+  }
+
+  bool check_blocks(const pto_tensor_task& task, Location at) {
+    const int32_t blocks = args_.launch_spec.block_num();
+    if (blocks <= 0) {
+      run_.fail(5, "set_block_num() needs 1 or more blocks", at);
+      return false;
+    }
+    if (task.start != PTO_START_TOGETHER) return true;
+    const int32_t type = task.lanes != 0 ? PTO_CORE_AIC : task.core_type;
+    const int32_t most = run_.calls().core_count(run_.runtime(), type);
+    if (blocks <= most) return true;
+    const char* unit = task.lanes != 0        ? "clusters"
+                       : type == PTO_CORE_AIC ? "AIC cores"
+                                              : "AIV cores";
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "%d blocks must start at the same time, but the run has %d %s; use fewer blocks, "
+                  "or a larger block_dim",
+                  blocks, most, unit);
+    run_.fail(7, text, at);
+    return false;
   }
 
   static const ChipTensor& tensor_of(const CoreTaskArgs::Entry& entry) {

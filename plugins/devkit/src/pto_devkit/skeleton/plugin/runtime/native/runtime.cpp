@@ -130,7 +130,7 @@ uint32_t Runtime::fill_cores(uint32_t thread, pto_dispatch* batch) {
     if (!has(topology.thread_cores[thread], core)) continue;
     if (running_[core] != kNone || ready.first == kNone) continue;
     const Task& next = graph_.task(ready.first);
-    batch[count++] = {core, next.length, next.payload};
+    batch[count++] = {core, static_cast<uint16_t>(next.length), 0, next.payload};
     running_[core] = ready.first;
     ready.first = next.next_ready;
     --ready_count_;

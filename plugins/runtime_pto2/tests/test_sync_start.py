@@ -1,0 +1,78 @@
+"""Test tasks whose kernels wait for each other: sync start, and pipes between the lanes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pto_core import open_device
+from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, OrchestrationSource
+from pto_core.errors import OrchestrationError, TaskTimeoutError
+
+SOURCES = Path(__file__).parent / "published_2026_08"
+PROGRAMS = ("many", "often", "through_pipes", "too_many", "endless")
+
+
+def chip() -> ChipCallable:
+    """Return the programs with their kernels."""
+    kernels = [
+        CoreCallable(KernelSource(SOURCES / "cohort_kernel.cpp", [f"-D{name}"]), core)
+        for name in ("BARRIER", "PIPE")
+        for core in ("aiv", "aic")
+    ]
+    source = OrchestrationSource(SOURCES / "cohorts.cpp")
+    return ChipCallable(source, dict(enumerate(kernels)), ("inout", "scalar"))
+
+
+CHIP = chip()
+SHAPES = [("threads", 2, 3), ("threads", 5, 4), ("threads", 3, 1), ("deterministic", 3, 4)]
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: "-".join(map(str, shape)))
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+    mode, blocks, threads = request.param
+    settings = {"sim.mode": mode, "aicpu_thread_num": threads, "task_timeout_s": 60}
+    with open_device("a2a3sim", runtime="pto2", block_dim=blocks, settings=settings) as opened:
+        yield opened
+
+
+def run(device: Device, program: str, **options: object) -> np.ndarray:
+    out = np.zeros(128, np.float32)
+    device.run(CHIP, out, PROGRAMS.index(program), **options)
+    return out
+
+
+@pytest.mark.parametrize("hazards", ["raw", "full"])
+def test_cohorts_compete_with_each_other_and_with_single_tasks(device, hazards) -> None:
+    assert run(device, "many", hazards=hazards).tolist() == [1.0] * 100 + [0.0] * 28
+
+
+def test_blocks_meet_often(device) -> None:
+    assert run(device, "often")[:2].tolist() == [1.0, 1.0]
+
+
+def test_tiles_pass_through_pipes(device) -> None:
+    assert run(device, "through_pipes")[:35].tolist() == [2.0 * sum(range(100))] * 35
+
+
+def test_more_blocks_than_cores_end_the_run_with_the_published_code(device: Device) -> None:
+    place = r"cohorts\.cpp:\d+: (\d+) blocks must start at the same time, but the run has (\d+) AIV"
+    with pytest.raises(OrchestrationError, match=place) as caught:
+        run(device, "too_many")
+    assert caught.value.code == -7
+    blocks, cores = re.findall(r"\d+", str(caught.value).split("cohorts.cpp:")[1])[1:3]
+    assert int(blocks) == int(cores) + 1
+
+
+@pytest.mark.parametrize("mode", ["threads", "deterministic"])
+def test_a_cohort_that_never_ends_is_ended_by_the_time_limit(mode: str) -> None:
+    settings = {"sim.mode": mode}
+    device = open_device(
+        "a2a3sim", runtime="pto2", block_dim=2, settings=settings, task_timeout_s=1
+    )
+    with device, pytest.raises(TaskTimeoutError, match=r"cohort_kernel.* on AIV"):
+        run(device, "endless")
