@@ -74,7 +74,6 @@ class KernelCompiler:
             core_type,
             recipe_of(self._backend, core_type),
             (*_folders(extra_include_dirs or ()), *interface.kernel_include_dirs),
-            interface.kernel_options(core_type),
         )
         return toolchain.build_many([request])[0].read_bytes()
 

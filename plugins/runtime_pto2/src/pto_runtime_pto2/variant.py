@@ -134,8 +134,6 @@ def _read_interface(path: Path) -> ProgramInterface:
         orchestration=orchestration,
         kernel_include_dirs=(folder, abi_include_dir()),
         marks=tuple(described["marks"]),
-        aic_options=tuple(described.get("aic_options", ())),
-        aiv_options=tuple(described.get("aiv_options", ())),
     )
 
 

@@ -563,7 +563,6 @@ def _kernel_request(
         kernel.core_type,
         recipe_of(backend, kernel.core_type),
         (*kernel.include_dirs, *interface.kernel_include_dirs),
-        interface.kernel_options(kernel.core_type),
     )
 
 

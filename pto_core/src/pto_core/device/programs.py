@@ -257,7 +257,7 @@ class SourceRequests:
             core,
             recipe_of(self._backend, core),
             interface.kernel_include_dirs,
-            (*interface.kernel_options(core), *kernel.binary.options),
+            kernel.binary.options,
         )
 
     def orchestration(self, source: OrchestrationSource) -> BuildRequest:

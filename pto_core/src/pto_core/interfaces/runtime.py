@@ -45,8 +45,7 @@ class ProgramInterface:
     ``kernel_include_dirs``: the include folders for kernels. ``marks``: regular expressions for
     names that occur only in sources for this version. A source that does not state its interface
     has the first interface with a mark in it. ``runtime``: the name of another variant that runs
-    the programs of this interface, or None. ``aic_options`` and ``aiv_options``: the compiler
-    options for kernels of each core type.
+    the programs of this interface, or None.
     """
 
     name: str
@@ -54,12 +53,6 @@ class ProgramInterface:
     kernel_include_dirs: tuple[Path, ...]
     marks: tuple[str, ...] = ()
     runtime: str | None = None
-    aic_options: tuple[str, ...] = ()
-    aiv_options: tuple[str, ...] = ()
-
-    def kernel_options(self, core_type: str) -> tuple[str, ...]:
-        """Return the compiler options for kernels of ``core_type`` ("aic" or "aiv")."""
-        return self.aic_options if core_type == "aic" else self.aiv_options
 
 
 @dataclass(frozen=True)
