@@ -31,6 +31,7 @@ else:
     Value = _TypeVar("Value")
 
 _NO_TASK = -1
+_UNREAD = object()
 _ATTRIBUTES = ("_condition", "_waiters", "_done_callbacks")
 _RETRY_S = 0.005
 _SLICE_S = 0.25  # the time after which a thread that waits sees that the task was cancelled
@@ -49,6 +50,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
     _has_called_back = False  # whether its callbacks have been called
     is_captured = False  # whether the submit was only recorded
     accesses: HostAccesses | None = None  # of a checked session
+    _value: object = _UNREAD  # what the function returned
 
     def done(self) -> bool:
         """Return whether the task has ended or was cancelled."""
@@ -168,10 +170,12 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             if error is not None:
                 raise error
         outputs = self.outputs or ()
-        if isinstance(outputs, Returned):
-            value: Value | None = outputs.value()
+        if type(outputs) is Returned:
+            value: Any = self._value
+            if value is _UNREAD:
+                value = self._value = outputs.value()
             if value is not None:
-                return value
+                return value  # type: ignore[no-any-return]
             outputs = outputs.written
         written = tuple(map(_kept, outputs))
         return cast("Value", written[0] if len(written) == 1 else written or None)

@@ -380,12 +380,13 @@ def _default(place: tuple[ref[FunctionType], int | str], missing: Any) -> Any:
     return _defaults(place[0]()).get(place[1], missing)
 
 
-def _default_names(function: ref[FunctionType]) -> set[int | str]:
-    return set(_defaults(function()))
+def _default_names(function: ref[FunctionType]) -> Iterable[int | str]:
+    found = _defaults(function())
+    return set(found) if found else ()
 
 
 def _defaults(function: FunctionType | None) -> dict[int | str, Any]:
-    if function is None:
+    if function is None or not (function.__defaults__ or function.__kwdefaults__):
         return {}
     found: dict[int | str, Any] = dict(enumerate(function.__defaults__ or ()))
     return found | (function.__kwdefaults__ or {})

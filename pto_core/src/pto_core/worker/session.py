@@ -220,7 +220,7 @@ class TaskSubmitter:
         Raises UsageError.
         """
         session = self._open_session()
-        orch = session.orchestrator
+        orch = session._orchestrator or session.orchestrator
         handle, target, temporary = session._typed(task)
         if isinstance(target, Task) and target.shadowed:
             passed = (worker, hint, retries, timeout_s, after, config)
@@ -238,10 +238,12 @@ class TaskSubmitter:
         if after or producers:
             options["after"] = [*after, *filter(_is_pending, producers)] if producers else after
         try:
-            if isinstance(target, Task):
+            if not isinstance(target, Task):
+                submitted = orch.submit_next_level(handle, blob, config, **options)
+            elif options:
                 submitted = orch.submit_sub(handle, blob, **options)
             else:
-                submitted = orch.submit_next_level(handle, blob, config, **options)
+                submitted = orch.submit_sub(handle, blob)
         except UsageError as error:
             raise of_argument(error, target, [args], keywords) from None
         if session._log is not None:
@@ -534,6 +536,8 @@ class Session(TaskSubmitter, RunScope):
 
         The third object is the registration that the submitted task must keep, or None.
         """
+        if isinstance(task, Task):
+            return self._callables.submittable(task, is_captured=self._is_replayed)
         if isinstance(task, _CallOf):
             handle, target, temporary = self._typed(task.task)
             renamed = self._node.registry.renamed(handle, task.name)
@@ -567,7 +571,8 @@ def _kept(submitted: TaskHandle, views: list[Any], memory: ValueMemory | None) -
 
     The captured graph keeps the blocks of values of its tasks.
     """
-    if views and memory is not None and not submitted.is_captured:
+    is_needed = views or type(submitted.outputs) is Returned
+    if is_needed and memory is not None and not submitted.is_captured:
         memory.keep(submitted, views)
     return submitted
 

@@ -38,11 +38,14 @@ from pto_core.worker.parts import PartArgument, TensorPart, extent_of, received,
 from pto_core.worker.retries import block_of, counted_attempt
 from pto_core.worker.serialisation import import_path
 from pto_core.worker.values import (
+    SMALL_PICKLE_BYTES,
     Content,
+    PlainPickle,
     Received,
     Returned,
     ValueMemory,
     empty_slot,
+    plain_pickle,
     store_result,
 )
 
@@ -207,6 +210,7 @@ def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> float
 _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED = range(6)
 _VALUES, _INPUT, _SLOT, _RETRIES, _AXIS, _PICKLED = range(6, 12)
 _KINDS = {int: _INT, float: _FLOAT, bool: _BOOL}
+_UNKNOWN = Direction.UNSPECIFIED
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
 
 
@@ -291,11 +295,17 @@ class Task(Generic[Parameters, Value, Outcome]):
         passed: dict[str, Any] = {}
         if keywords:
             values, passed = self.bound(values, keywords)
-        directions = self._directions.get(len(values)) or self.listed(len(values))
+        directions = self._directions.get(len(values))
+        if directions is None:
+            directions = self.listed(len(values))
         layout: list[int] = []
-        args, written, scalars = TaskArgs(), [], list[float]()
+        written: list[Any] = []
+        scalars: list[float] = []
         views: list[Any] = []
-        pickled, places = b"", []  # places: of arguments that travel as values
+        places: list[int] = []  # of the arguments that travel as values
+        given: list[Any] = []
+        args, pickled = TaskArgs(), b""
+        is_plain = not passed  # whether there are no keywords and no handles
         for place, value in enumerate(values):
             where, direction, code = directions[place]
             kind = type(value)
@@ -303,37 +313,49 @@ class Task(Generic[Parameters, Value, Outcome]):
                 value = _array_of(value, where, direction)
                 if direction not in TAGS or type(value) is TaskHandle:
                     places.append(place)
+                    given.append(value)
+                    is_plain = False
                     continue
-            if direction in TAGS:
-                given = value.region() if type(value) is TensorPart else value
+            if direction is _UNKNOWN and (kind in _OBJECTS or _is_object(value, where)):
+                places.append(place)
+                given.append(value)
+            elif direction in TAGS:
+                array = value.region() if type(value) is TensorPart else value
                 if isinstance(value, np.ndarray) and memory is not None:
-                    given = _visible(value, where, direction, memory)
-                if type(given) is PartArgument:
-                    scalars += _add_region(args, layout, given, (where, direction), retries)
+                    array = _visible(value, where, direction, memory)
+                if type(array) is PartArgument:
+                    scalars += _add_region(args, layout, array, (where, direction), retries)
                 else:
-                    add_array(args, given, TAGS[direction], where)
+                    add_array(args, array, TAGS[direction], where)
                 layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
                 if direction in WRITTEN:
                     written.append(value)
-            elif direction is Direction.UNSPECIFIED and (
-                kind in _OBJECTS or _is_object(value, where)
-            ):
-                places.append(place)
             else:
                 way, scalar = _scalar(where, value, code)
                 layout.append(way)
                 scalars.append(scalar)
         if places or passed:
-            content = (places, [values[place] for place in places], passed)
-            pickled, views = self._add_values(args, (layout, scalars), content, memory, producers)
+            # the child inserts no value if all arguments are values
+            content = (places, given, passed) if layout or not is_plain else given
+            plain = plain_pickle(content) if is_plain and memory else None
+            if plain and not plain[1] and len(plain[0]) <= SMALL_PICKLE_BYTES:
+                pickled = plain[0]
+            else:
+                named = (places, given, passed)
+                pickled, views = self._add_values(
+                    args, (layout, scalars), named, self._needed(memory), producers, content, plain
+                )
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
-            outputs = self._add_slot(args, layout, written, self._needed(memory))
-            views += outputs.slots
+            outputs = Returned(memory or self._needed(memory), tuple(written))
+            args.add_tensor(outputs.tensor(), TensorArgType.OUTPUT)
+            layout.append(_SLOT)
         if retries.count:
             views += self._add_retries(args, layout, retries, self._needed(memory))
+        if not layout and not pickled:
+            return None, outputs, views
         _add_scalars(args, layout, scalars, pickled)
-        return (args if layout else None), outputs, views
+        return args, outputs, views
 
     def _needed(self, memory: ValueMemory | None) -> ValueMemory:
         if memory is None:
@@ -349,25 +371,28 @@ class Task(Generic[Parameters, Value, Outcome]):
         args: TaskArgs,
         lists: tuple[list[int], list[float]],
         values: tuple[list[int], list[Any], dict[str, Any]],
-        found: ValueMemory | None,
+        memory: ValueMemory,
         producers: list[TaskHandle] | None,
+        sent: object,
+        plain: PlainPickle | None,
     ) -> tuple[bytes, list[Any]]:
         """Return the pickle of the values if it is small; else add tensors.
 
-        ``lists``: the kinds of the arguments, and their scalars. The second object is a list of the
-        blocks to keep.
+        ``lists``: the kinds of the arguments, and their scalars. ``sent``: the values as the child
+        receives them, with their :func:`plain_pickle`. The second object is a list of the blocks
+        to keep.
         """
         layout, scalars = lists
-        memory = self._needed(found)
+        places, given, passed = values
 
         def name(place: int) -> str:
             listed = self.signature.parameters
             return listed[place][0] if place < len(listed) else f"args[{place}]"
 
-        places, given, passed = values
-        content = Content(
-            values, lambda: [*zip(map(name, places), given, strict=True), *passed.items()], memory
-        )
+        def parts() -> list[tuple[str, Any]]:
+            return [*zip(map(name, places), given, strict=True), *passed.items()]
+
+        content = Content(sent, parts, memory, plain)
         if content.small:
             return content.small, []
         view = memory.stored(content)
@@ -382,15 +407,7 @@ class Task(Generic[Parameters, Value, Outcome]):
             layout.append(_INPUT)
         if producers is not None:
             producers += content.producers
-        return b"", [view, *content.views]
-
-    def _add_slot(
-        self, args: TaskArgs, layout: list[int], written: list[Any], memory: ValueMemory
-    ) -> Returned:
-        slot, tensor = memory.slot()
-        args.add_tensor(tensor, TensorArgType.OUTPUT)
-        layout.append(_SLOT)
-        return Returned(memory, (slot,), tuple(written))
+        return b"", [view, *content.results]
 
     def _add_retries(
         self, args: TaskArgs, layout: list[int], retries: Retries, memory: ValueMemory
@@ -435,11 +452,10 @@ class Task(Generic[Parameters, Value, Outcome]):
         inputs: list[Any] = []
         block, slot, retried = None, None, None
         axes: list[int] = []
-        tensors, scalars, pickled = 0, 0, 0
-        for way in args.kinds() if args.has_kinds else b"":
-            if way == _PICKLED:
-                pickled += 1
-                continue
+        tensors, scalars = 0, 0
+        kinds = args.kinds() if args.has_kinds else b""
+        pickled = kinds.count(_PICKLED)
+        for way in kinds[: len(kinds) - pickled]:
             if way == _AXIS:
                 axes.append(int(args.scalar(scalars, DataType.INT64)))
                 scalars += 1
@@ -451,7 +467,7 @@ class Task(Generic[Parameters, Value, Outcome]):
             array = args.tensor(tensors)
             tensors += 1
             if way == _SLOT:
-                slot = array
+                slot = array.data
                 continue
             if way == _RETRIES:
                 retried = array
@@ -518,6 +534,9 @@ class Task(Generic[Parameters, Value, Outcome]):
 
     def _inserted(self, values: list[Any], content: Any) -> dict[str, Any]:
         """Insert objects at their places among the arrays and numbers; return those by keyword."""
+        if type(content) is list:
+            values += content
+            return {}
         places, given, keywords = content
         listed = self.signature.parameters
         for place, value in zip(places, given, strict=True):

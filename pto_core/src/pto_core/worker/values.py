@@ -14,11 +14,11 @@ Buffers inside an object, such as the memory of a NumPy array, follow the pickle
 (pickle protocol 5), and the receiver has read-only views of them. Arrays of the Worker are not
 copied: they are input tensors of the task.
 
-A block of the parent is free when no view of it exists. Views have: a handle, for its slot;
-:meth:`ValueMemory.keep`, until the task has ended; the arrays in a result that the program has
-read. The header of a child's block says whether it is free. The parent changes the header when the
-slot is free. The driver calls :meth:`ValueMemory.settle` every 50 ms, so memory becomes free also
-while the program waits.
+A block of the parent is free when no view of it exists, and a slot when its :class:`Returned` does
+not exist. Both are kept by :meth:`ValueMemory.keep` until the task has ended. The handle, and the
+arrays in a result that the program has read, also keep the Returned. The header of a child's block
+says whether it is free. The parent changes the header when the slot is free. The driver calls
+:meth:`ValueMemory.settle` every 50 ms, so memory becomes free also while the program waits.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 _Bytes = npt.NDArray[np.uint8]
 Parts: TypeAlias = Iterable[tuple[str, object]]
+PlainPickle: TypeAlias = tuple[bytes, list[pickle.PickleBuffer]]
 
 SLOT_BYTES = 256
 _HEADER_BYTES = 64
@@ -61,17 +63,22 @@ _HEADER_BYTES = 64
 _ALIGNMENT = 64
 _LEAST_CAPACITY = 1 << 21
 _PAGE = mmap.PAGESIZE
+_LEAST_BYTES = 256
+"""The minimum size of a block of the parent."""
 _SMALL_BYTES = 1 << 16
 """The maximum size of a block of the parent that is kept for a block of the same size."""
-_SMALL_PICKLE_BYTES = 256
+SMALL_PICKLE_BYTES = 256
 """The maximum size of a pickle that is sent with the task, without a block."""
 _PUNCHED_BYTES = 1 << 20
 """The minimum size of a free block whose pages are returned to the system."""
 _KEPT_BYTES = 1 << 27
 """The maximum size of a free block of a child whose pages are kept."""
 
-# The words of a slot. The content follows the header, or lies in a block of a child.
-_STATE, _NBYTES, _ADDRESS = range(3)
+# The words of a slot. The content follows the header, or lies in a block of a child. The first two
+# words of a content inside the slot are those of its head. The state is written after the address,
+# because the next attempt of a task whose child has died reads both.
+_ADDRESS, _STATE = 1, 2  # the word before is the size of the content
+_PICKLED, _BUFFERS = 8, 9
 _EMPTY, _INSIDE, _IN_BLOCK = range(3)
 # The words of the header of a block, and the states of a block.
 _SIZE, _USE = range(2)
@@ -81,6 +88,10 @@ _WORD = 8
 # Bytes of the pickle, number of buffers; then size and address of each buffer. The address is 0 for
 # a buffer that follows the pickle.
 _HEAD = struct.Struct("<qq")
+_SLOT = struct.Struct("<3q")
+_SMALL = struct.Struct("<q8xq40x2q")
+"""Size and state of a slot, and the head of its content, which has no buffers."""
+_SMALL_BEGIN = _SMALL.size
 _DEPTH_MAX = 20
 CHECKED = 256
 """How many tasks the driver checks for their end every 50 ms."""
@@ -93,23 +104,29 @@ class Content:
     """A pickled object and its buffers. Raises UsageError, which names what cannot be pickled.
 
     ``parts``: names and parts of the object, for messages. ``memory``: the memory of the Worker to
-    which the object is submitted; None for a result. ``inputs``: the tensors that the receiver
-    needs: those of handles, and arrays of the Worker. ``views``: the slots among them.
-    ``producers``: the handles in the object whose tasks have no result.
+    which the object is submitted; None for a result. ``plain``: the :func:`plain_pickle` of the
+    object, if it is known. ``inputs``: the tensors that the receiver needs: those of handles, and
+    arrays of the Worker. ``results``: what the handles refer to. ``producers``: the handles in the
+    object whose tasks have no result.
     """
 
     def __init__(
-        self, value: object, parts: Callable[[], Parts], memory: ValueMemory | None = None
+        self,
+        value: object,
+        parts: Callable[[], Parts],
+        memory: ValueMemory | None = None,
+        plain: PlainPickle | None = None,
     ) -> None:
         self.inputs: list[Any] = []
-        self.views: list[_Bytes] = []
+        self.results: list[Returned] = []
         self.producers: list[TaskHandle] = []
         self._memory = memory
         _collecting.content = self
         try:
-            self._pickled, self._buffers = self._dumped(value, parts)
+            self._pickled, buffers = plain or self._dumped(value, parts)
         finally:
             _collecting.content = None
+        self._buffers = [self._placed(buffer.raw()) for buffer in buffers]
         if not self._buffers:
             self.nbytes = _HEAD.size + len(self._pickled)
             return
@@ -123,29 +140,20 @@ class Content:
     def small(self) -> bytes:
         """The pickle if it needs no memory, because it is small and refers to no other memory."""
         is_alone = not (self._buffers or self.inputs or self.producers)
-        return self._pickled if is_alone and len(self._pickled) <= _SMALL_PICKLE_BYTES else b""
+        return self._pickled if is_alone and len(self._pickled) <= SMALL_PICKLE_BYTES else b""
 
-    def _dumped(
-        self, value: object, parts: Callable[[], Parts]
-    ) -> tuple[bytes, list[tuple[memoryview, int]]]:
+    def _dumped(self, value: object, parts: Callable[[], Parts]) -> PlainPickle:
+        if plain := plain_pickle(value):
+            return plain
+        for listed in (self.inputs, self.results, self.producers):
+            listed.clear()
         buffers: list[pickle.PickleBuffer] = []
         try:
-            content = pickle.dumps(value, 5, buffer_callback=buffers.append)
-            is_complete = b"__main__" not in content
+            return _dumped_by_code(value, buffers), buffers
         except UsageError:
             raise
-        except Exception:  # noqa: BLE001 - the second attempt explains it
-            is_complete = False
-        if not is_complete:
-            for listed in (buffers, self.inputs, self.views, self.producers):
-                listed.clear()
-            try:
-                content = _dumped_by_code(value, buffers)
-            except UsageError:
-                raise
-            except Exception as error:
-                raise _unpicklable(parts(), error) from error
-        return content, [self._placed(buffer.raw()) for buffer in buffers] if buffers else []
+        except Exception as error:
+            raise _unpicklable(parts(), error) from error
 
     def _placed(self, buffer: memoryview) -> tuple[memoryview, int]:
         """Return a buffer with its address if it is memory of the Worker's arrays, otherwise 0."""
@@ -193,16 +201,30 @@ class Content:
                     name="handle",
                     value=handle,
                 )
-            self.inputs += map(outputs.memory.tensor_of, outputs.slots)
-            self.views += outputs.slots
+            self.inputs += [one.tensor() for one in outputs.each]
+            self.results.append(outputs)
             self.inputs += outputs.written
-            counts = (len(outputs.slots), len(outputs.written), outputs.is_group)
+            counts = (len(outputs.each), len(outputs.written), outputs.is_group)
             return _received, (first, *counts)
         if outputs:
             self.inputs += outputs
         else:
             self.producers.append(handle)
         return _arrays, (first, len(outputs or ()))
+
+
+def plain_pickle(value: object) -> PlainPickle | None:
+    """Return the pickle of an object and its buffers.
+
+    Return None if the object contains code of the main module, or cannot be pickled: then
+    :class:`Content` pickles it or explains the error. It also pickles handles.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        pickled = pickle.dumps(value, 5, buffer_callback=buffers.append)
+    except Exception:  # noqa: BLE001 - Content explains it
+        return None
+    return None if b"__main__" in pickled else (pickled, buffers)
 
 
 class _Collecting(threading.local):
@@ -375,19 +397,14 @@ def bytes_at(address: int, nbytes: int) -> memoryview:
     return memory_at(address, nbytes).data
 
 
-def _words_of(slot: _Bytes) -> memoryview:
-    return slot.data.cast("q")
-
-
 def _content_of(slot: _Bytes) -> memoryview | None:
     """Return the content of a slot, which keeps the slot in use; None if it has no content."""
-    words = _words_of(slot)
-    state, nbytes = words[_STATE], words[_NBYTES]
+    nbytes, address, state = _SLOT.unpack_from(slot.data)
     if state == _EMPTY:
         return None
     if state == _INSIDE:
         return slot.data[_HEADER_BYTES : _HEADER_BYTES + nbytes].toreadonly()
-    return memory_at(words[_ADDRESS], nbytes, slot).data.toreadonly()
+    return memory_at(address, nbytes, slot).data.toreadonly()
 
 
 # ---- the parent ----
@@ -396,13 +413,29 @@ def _content_of(slot: _Bytes) -> memoryview | None:
 class _Block(ref):  # type: ignore[type-arg]
     """A weak reference to the view of a block of the parent."""
 
-    __slots__ = ("is_slot", "offset", "size")
+    __slots__ = ("offset", "size")
     __hash__ = object.__hash__  # arrays have no hash
     __eq__ = object.__eq__
 
     offset: int
     size: int
-    is_slot: bool
+
+
+class _Slot:
+    """A slot, which one task after the other uses.
+
+    ``word``: its first word. ``user``: a weak reference to the Returned of the task, or None.
+    ``gone``: the callback of this reference.
+    """
+
+    __slots__ = ("gone", "offset", "tensor", "user", "word")
+
+    def __init__(self, address: int, offset: int, gone: dict[_Slot, object]) -> None:
+        self.offset = offset
+        self.word = offset // _WORD
+        self.tensor = ContinuousTensor.from_pointer(address + offset, SLOT_BYTES, DataType.UINT8)
+        self.user: ref[Returned] | None = None
+        self.gone = partial(gone.__setitem__, self)  # no Python code runs
 
 
 class ValueMemory:
@@ -433,13 +466,16 @@ class ValueMemory:
         self._own_bytes = self._mapping.nbytes - self._part_bytes * children
         self._address = self._mapping.address
         self._bytes = memory_at(self._address, self._mapping.nbytes, self._mapping)
-        self._words = self._bytes[: self._mapping.nbytes & -_WORD].data.cast("q")
+        self.data = self._bytes.data
+        self.words = self._bytes[: self._mapping.nbytes & -_WORD].data.cast("q")
         self._arena = range(arena.address, arena.address + arena.nbytes)
         self._space = FreeList(self._own_bytes)
         self._small: defaultdict[int, list[int]] = defaultdict(list)  # free blocks by size
-        # Free slots. They stay slots: if the task of a slot has failed, each task that reads this
-        # memory is poisoned, until another task has it as its output.
-        self._slots: list[int] = []
+        # They stay slots: if the task of a slot has failed, each task that reads this memory is
+        # poisoned, until another task has it as its output.
+        self._slots: list[_Slot] = []
+        self._free_slots: list[_Slot] = []
+        self._gone_slots: dict[_Slot, object] = {}  # those whose Returned is gone
         self._live: set[_Block] = set()
         self._gone: deque[_Block] = deque()
         self._kept: deque[tuple[TaskHandle, Sequence[object]]] = deque()
@@ -450,8 +486,7 @@ class ValueMemory:
         """Return the tensor of a block, which keeps it in use only for a capture."""
         if self.is_captured:
             return ContinuousTensor.from_array(view)
-        address: int = view.__array_interface__["data"][0]
-        return ContinuousTensor.from_pointer(address, view.nbytes, DataType.UINT8)
+        return ContinuousTensor.from_pointer(*place_of(view), DataType.UINT8)
 
     @property
     def mapping(self) -> SharedMapping:
@@ -467,8 +502,9 @@ class ValueMemory:
     def nbytes(self) -> int:
         """The memory of all values that a handle, a task or an array refers to."""
         self.settle()
-        blocks = list(self._live)
-        return sum(block.size for block in blocks) + sum(size for _, size in self._results())
+        slots = len(self._slots) - len(self._free_slots)
+        blocks = sum(block.size for block in list(self._live)) + slots * SLOT_BYTES
+        return blocks + sum(size for _, size in self._results())
 
     def inherits(self, thing: Any) -> bool:
         """Return whether all SUB children have a function, class or task of the main module.
@@ -497,18 +533,23 @@ class ValueMemory:
 
     def _results(self) -> list[tuple[int, int]]:
         """Return offset and size of each block of a child to which a slot refers."""
-        found, words = [], self._words
-        for block in list(self._live):
-            first = block.offset // _WORD
-            if block.is_slot and words[first + _STATE] == _IN_BLOCK:
-                header = self._header_of(words[first + _ADDRESS])
+        found, words = [], self.words
+        for slot in list(self._slots):
+            if words[slot.word + _STATE] == _IN_BLOCK:
+                header = self._header_of(words[slot.word + _ADDRESS])
                 found.append((header * _WORD, words[header + _SIZE]))
         return found
 
     def keep(self, submitted: TaskHandle, needed: Sequence[object]) -> None:
-        """Keep what a submitted task needs until it has ended: blocks, and its callable."""
-        self._kept.append((submitted, needed))
-        self.settle(2)
+        """Keep what a submitted task needs until it has ended: its slot, blocks and callable."""
+        kept = self._kept
+        kept.append((submitted, needed))
+        try:
+            while (one := kept.popleft())[0].has_ended:
+                pass
+            kept.append(one)
+        except IndexError:
+            pass  # none is left
 
     def settle(self, count: int | None = None) -> None:
         """Free the blocks of tasks that have ended, among the next ``count`` tasks or all."""
@@ -521,18 +562,17 @@ class ValueMemory:
             if not one[0].has_ended:
                 kept.append(one)
             del one
-        if self._gone:
-            self._collect()
+        self._collect()
 
     def stored(self, content: Content) -> _Bytes:
         """Write a content into a block; return the view that keeps it in use."""
-        view, _ = self._block(content.nbytes, is_slot=False)
+        view = self._block(content.nbytes)
         content.write(view.data)
         return view
 
     def counted(self, content: Content | None) -> _Bytes:
         """Return a block with a count, 0 at first, and a content; see :func:`counted_content`."""
-        view, _ = self._block(_WORD + (content.nbytes if content else 0), is_slot=False)
+        view = self._block(_WORD + (content.nbytes if content else 0))
         view[:_WORD] = 0
         if content:
             content.write(view.data[_WORD:])
@@ -540,33 +580,44 @@ class ValueMemory:
 
     def stored_bytes(self, content: bytes) -> _Bytes:
         """Write bytes into a block; return the view that keeps it in use."""
-        view, _ = self._block(len(content), is_slot=False)
+        view = self._block(len(content))
         view.data[:] = content
         return view
 
     def copied(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a contiguous copy of an array in a block."""
-        view, _ = self._block(max(array.nbytes, 1), is_slot=False)
+        view = self._block(max(array.nbytes, 1))
         # A view by buffer keeps `view` alive, unlike a slice.
         made = np.frombuffer(view.data, array.dtype, array.size).reshape(array.shape)
         made[...] = array
         return made
 
-    def slot(self) -> tuple[_Bytes, ContinuousTensor]:
-        """Return an empty slot and its tensor."""
-        view, offset = self._block(SLOT_BYTES, is_slot=True)
-        if self.is_captured:
-            return view, self.tensor_of(view)
-        address = self._address + offset
-        return view, ContinuousTensor.from_pointer(address, SLOT_BYTES, DataType.UINT8)
+    def slot_for(self, returned: Returned) -> _Slot:
+        """Return an empty slot, which is in use as long as ``returned`` exists."""
+        if self._gone_slots:
+            self._collect()
+        try:
+            slot = self._free_slots.pop()
+        except IndexError:
+            slot = self._new_slot()
+        slot.user = ref(returned, slot.gone)
+        return slot
 
-    def _block(self, nbytes: int, *, is_slot: bool) -> tuple[_Bytes, int]:
-        """Return the view of a new block, and its offset."""
+    def _new_slot(self) -> _Slot:
+        offset = self._take(_SMALL_BYTES)
+        offsets = range(offset, offset + _SMALL_BYTES, SLOT_BYTES)
+        first, *others = (_Slot(self._address, one, self._gone_slots) for one in offsets)
+        self._slots += first, *others
+        self._free_slots += reversed(others)
+        return first
+
+    def _block(self, nbytes: int) -> _Bytes:
+        """Return the view of a new block."""
         if self._gone:
             self._collect()
         if nbytes <= _SMALL_BYTES:
-            size = max(SLOT_BYTES, 1 << (nbytes - 1).bit_length())
-            free = self._slots if is_slot else self._small[size]
+            size = max(_LEAST_BYTES, 1 << (nbytes - 1).bit_length())
+            free = self._small[size]
             try:
                 offset = free.pop()
             except IndexError:
@@ -577,9 +628,9 @@ class ValueMemory:
             offset = self._take(size)
         view = self._bytes[offset : offset + nbytes]
         block = _Block(view, self._gone.append)
-        block.offset, block.size, block.is_slot = offset, size, is_slot
+        block.offset, block.size = offset, size
         self._live.add(block)
-        return view, offset
+        return view
 
     def _take(self, size: int) -> int:
         with self._lock:
@@ -598,20 +649,22 @@ class ValueMemory:
 
     def _collect(self) -> None:
         """Free the blocks whose views are gone, and what their slots refer to."""
-        gone, words = self._gone, self._words
+        gone, slots, words = self._gone, self._gone_slots, self.words
+        while slots:
+            try:
+                slot, _ = slots.popitem()
+            except KeyError:
+                break  # another thread has taken it
+            if words[slot.word + _STATE] == _IN_BLOCK:
+                self._release(words[slot.word + _ADDRESS])
+            words[slot.word + _STATE] = _EMPTY
+            self._free_slots.append(slot)
         while gone:
             try:
                 block = gone.popleft()
             except IndexError:
                 return  # another thread has taken it
             self._live.discard(block)
-            if block.is_slot:
-                first = block.offset // _WORD
-                if words[first + _STATE] == _IN_BLOCK:
-                    self._release(words[first + _ADDRESS])
-                words[first + _STATE] = _EMPTY
-                self._slots.append(block.offset)
-                continue
             if block.size <= _SMALL_BYTES:
                 self._small[block.size].append(block.offset)
                 continue
@@ -627,17 +680,17 @@ class ValueMemory:
         would clear and map each page again, which takes six times as long as a copy.
         """
         first = self._header_of(address)
-        size, state = self._words[first + _SIZE], _FREE
+        size, state = self.words[first + _SIZE], _FREE
         if size >= _PUNCHED_BYTES:
             child = (first * _WORD - self._own_bytes) // self._part_bytes
             kept = self._kept_blocks.get(child)
-            if size <= _KEPT_BYTES and (kept is None or self._words[kept + _USE] != _KEPT):
+            if size <= _KEPT_BYTES and (kept is None or self.words[kept + _USE] != _KEPT):
                 self._kept_blocks[child], state = first, _KEPT
             else:
                 with self._lock:
                     begin = address - self._mapping.address
                     self._mapping.zero(begin, size - _HEADER_BYTES)
-        self._words[first + _USE] = state
+        self.words[first + _USE] = state
 
     def _header_of(self, address: int) -> int:
         """Return the first word of the header of a child's block whose content is at an address."""
@@ -647,7 +700,9 @@ class ValueMemory:
         """Free the memory that no value uses. Called after the children have exited."""
         self._kept.clear()
         self._collect()
+        free = set(self._free_slots)
         used = [(block.offset, block.size) for block in list(self._live)] + self._results()
+        used += [(one.offset, SLOT_BYTES) for one in self._slots if one not in free]
         end = 0
         for offset, size in sorted([*used, (self._mapping.nbytes, 0)]):
             if offset > end:
@@ -669,38 +724,54 @@ def _full(size: int, largest: int, whole: int, what: str) -> CapacityError:
 class Returned:
     """The value of a task: what its function returned, or, if that is None, the arrays it wrote.
 
-    ``slots``: one, or one for each member of a group, whose value is a list.
+    ``members``: for a group, whose value is a list, the objects of its members; a group has no
+    slot. The slot is in use as long as this object exists, also for the arrays in a value.
     """
 
-    __slots__ = ("_is_known", "_value", "is_group", "memory", "slots", "written")
+    __slots__ = ("__weakref__", "_slot", "members", "memory", "written")
 
     def __init__(
-        self,
-        memory: ValueMemory,
-        slots: Sequence[_Bytes],
-        written: tuple[Any, ...],
-        *,
-        is_group: bool = False,
+        self, memory: ValueMemory, written: tuple[Any, ...], members: Sequence[Returned] = ()
     ) -> None:
         self.memory = memory
-        self.slots = slots
         self.written = written
-        self.is_group = is_group
-        self._value: Any = None
-        self._is_known = False
+        self.members = members
+        if not members:
+            self._slot = memory.slot_for(self)
+
+    @property
+    def each(self) -> Sequence[Returned]:
+        """The members of a group, or this object."""
+        return self.members or (self,)
+
+    @property
+    def is_group(self) -> bool:
+        """Whether the value is a list with one value for each member."""
+        return bool(self.members)
+
+    def tensor(self) -> ContinuousTensor:
+        """Return the tensor of the slot, which keeps it in use only for a capture."""
+        is_kept = self.memory.is_captured
+        return self.memory.tensor_of(self._content()) if is_kept else self._slot.tensor
+
+    def _content(self) -> _Bytes:
+        """Return the memory of the slot, which keeps it in use."""
+        return memory_at(self.memory.mapping.address + self._slot.offset, SLOT_BYTES, self)
 
     def value(self) -> Any:
-        """Return what the function returned. Call this after the end of the task.
+        """Read what the function returned. Call this after the end of the task.
 
         For a group, return a list; None if all members returned None and wrote arrays.
         """
-        if self._is_known:
-            return self._value
-        values = [_value_of(slot, "the task") for slot in self.slots]
-        if not (self.written and _are_none(values)):
-            self._value = values if self.is_group else values[0]
-        self._is_known = True
-        return self._value
+        if self.members:
+            values = [one.value() for one in self.members]
+            return None if self.written and _are_none(values) else values
+        memory, slot = self.memory, self._slot
+        words, first = memory.words, slot.word
+        if words[first + _STATE] != _INSIDE or words[first + _BUFFERS]:
+            return _value_of(self._content(), "the task")
+        begin = slot.offset + _SMALL_BEGIN
+        return pickle.loads(memory.data[begin : begin + words[first + _PICKLED]])
 
 
 def _are_none(values: Iterable[object]) -> bool:
@@ -715,8 +786,7 @@ def of_group(outputs: Sequence[tuple[Any, ...] | Returned]) -> tuple[Any, ...] |
     returned = [one for one in outputs if isinstance(one, Returned)]
     if not returned:
         return written
-    slots = [slot for one in returned for slot in one.slots]
-    return Returned(returned[0].memory, slots, written, is_group=True)
+    return Returned(returned[0].memory, written, returned)
 
 
 def _value_of(slot: _Bytes, what: str, parts: list[ref[_Bytes]] | None = None) -> Any:
@@ -809,32 +879,35 @@ def open_part(
     _inherited = main_module() if is_forked else {}
 
 
-def empty_slot(slot: _Bytes) -> None:
+def empty_slot(slot: memoryview) -> None:
     """Remove the value of an attempt of the task that was not reported."""
-    words = _words_of(slot)
-    state = words[_STATE]
+    _, address, state = _SLOT.unpack_from(slot)
     if state == _EMPTY:
         return
-    words[_STATE] = _EMPTY
+    _SLOT.pack_into(slot, 0, 0, address, _EMPTY)
     if state == _IN_BLOCK:
-        header = memory_at(words[_ADDRESS] - _HEADER_BYTES, _HEADER_BYTES).data.cast("q")
+        header = memory_at(address - _HEADER_BYTES, _HEADER_BYTES).data.cast("q")
         header[_USE] = _FREE
 
 
-def store_result(slot: _Bytes, result: object, name: str) -> None:
+def store_result(slot: memoryview, result: object, name: str) -> None:
     """Write what a task function returned into its empty slot. Raises UsageError, CapacityError."""
-    content = Content(result, lambda: [(f"the value that {name} returned", result)])
-    words = _words_of(slot)
+    plain = plain_pickle(result)
+    if plain and not plain[1] and (size := len(plain[0])) <= SLOT_BYTES - _SMALL_BEGIN:
+        slot[_SMALL_BEGIN : _SMALL_BEGIN + size] = plain[0]
+        _SMALL.pack_into(slot, 0, _HEAD.size + size, _INSIDE, size, 0)
+        return
+    parts = [(f"the value that {name} returned", result)]
+    content = Content(result, lambda: parts, plain=plain)
+    state, address = _INSIDE, 0
     if content.nbytes <= SLOT_BYTES - _HEADER_BYTES:
-        content.write(slot.data[_HEADER_BYTES:])
-        state = _INSIDE
+        content.write(slot[_HEADER_BYTES:])
     else:
         assert _blocks is not None
-        words[_ADDRESS], target = _blocks.take(content.nbytes)
+        address, target = _blocks.take(content.nbytes)
         content.write(target)
         state = _IN_BLOCK
-    words[_NBYTES] = content.nbytes
-    words[_STATE] = state
+    _SLOT.pack_into(slot, 0, content.nbytes, address, state)
 
 
 class Received:
