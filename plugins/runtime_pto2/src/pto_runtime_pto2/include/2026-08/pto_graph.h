@@ -279,6 +279,8 @@ class GraphRecord : public SubmitObserver {
     (words_.push_back(static_cast<uint64_t>(values)), ...);
   }
 
+  void add_dependencies(const pto_tensor_task& task);
+  void add_predicate(Task& one, const Submit& submit);
   void add_step(Kind kind, Location at, uint32_t task = 0) {
     steps_.push_back({kind, task, at});
     describe(kind, reinterpret_cast<uintptr_t>(at.file), at.line);
@@ -422,6 +424,12 @@ inline void GraphRecord::submitted(const Submit& submit) {
     describe(is_argument, is_argument ? scalar.index() : scalar.bits());
     params_.push_back(task.params[i]);
   }
+  add_dependencies(task);
+  if (task.predicate != nullptr) add_predicate(one, submit);
+  tasks_.push_back(one);
+}
+
+inline void GraphRecord::add_dependencies(const pto_tensor_task& task) {
   for (uint32_t i = 0; i < task.num_dependencies; ++i) {
     uint32_t producer = static_cast<uint32_t>(tasks_.size());
     while (producer > 0 && tasks_[producer - 1].id != task.dependencies[i].task) --producer;
@@ -430,19 +438,19 @@ inline void GraphRecord::submitted(const Submit& submit) {
     producers_.push_back(producer - 1);
     describe(producer, task.dependencies[i].kinds);
   }
-  if (task.predicate != nullptr) {
-    const CoreTaskPredicate& stated = submit.args.predicate();
-    const ChipTensor& tensor = stated.operand.tensor;
-    one.has_predicate = true;
-    one.predicate = *task.predicate;
-    one.operand = part_of(tensor);
-    one.operand.offset +=
-        tensor.compute_flat_offset(stated.operand.indices, tensor.ndims) - tensor.start_offset;
-    one.operand_bytes = get_element_size(tensor.dtype);
-    describe(one.operand.from, one.operand.offset, one.predicate.op, one.predicate.dtype,
-             one.predicate.target);
-  }
-  tasks_.push_back(one);
+}
+
+inline void GraphRecord::add_predicate(Task& one, const Submit& submit) {
+  const CoreTaskPredicate& stated = submit.args.predicate();
+  const ChipTensor& tensor = stated.operand.tensor;
+  one.has_predicate = true;
+  one.predicate = *submit.task.predicate;
+  one.operand = part_of(tensor);
+  one.operand.offset +=
+      tensor.compute_flat_offset(stated.operand.indices, tensor.ndims) - tensor.start_offset;
+  one.operand_bytes = get_element_size(tensor.dtype);
+  describe(one.operand.from, one.operand.offset, one.predicate.op, one.predicate.dtype,
+           one.predicate.target);
 }
 
 // The records of a run.
