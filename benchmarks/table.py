@@ -60,6 +60,13 @@ the beginnings of their names:
   completion. Two cores overlap, but the cache lines of each task (a descriptor, 3.5 of payload, an
   edge, a log entry) move between them. A single chain has nothing to overlap. Orchestration alone
   waits for free space behind the schedulers for most of its time.
+- `August 2026, submit with three tensors`, `August 2026, task in a chain`: their only run had 6
+  to 12 other processes on the two cores, so only the ratio to March is meaningful. A submit with
+  three tensors takes 3,800 instructions, 3,000 of them in the runtime: three look-ups and a payload
+  of 1 KiB.
+- `August 2026, call of a recorded graph`: the runtime still submits each task, with a slot, a
+  payload and look-ups: 2,010 instructions, of 2,290 for a task of an inline call. The budget would
+  need one node for the whole graph.
 - `submit among 16,384`: the nodes of so many regions exceed the first-level cache, and in random
   order each lookup misses once or twice.
 - `Worker, independent`, `Worker, submit`, `Worker, four`, `Worker, chain in one child`,

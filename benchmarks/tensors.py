@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from benchmarks import august
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile, ratios
 from benchmarks.graphs import SOURCES
@@ -56,16 +57,7 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
     """Measure all figures; the device stays open between figures and is warm."""
     with open_device("a2a3sim", runtime=RUNTIME) as device:
         buffer = device.to_device(np.zeros(1 << 23, np.float32))
-        program = _program()
-
-        def run(graph: int, tasks: int, width: int, threads: int = 3) -> tuple[float, float]:
-            """Return the wall time of a run, and of its orchestration, in seconds."""
-            scalars = [ctypes.c_int64(value) for value in (graph, tasks, width)]
-            config = CallConfig(aicpu_thread_num=threads)
-            start = time.perf_counter()
-            report = device.run(program, buffer, *scalars, config=config)
-            return time.perf_counter() - start, report.build_ns / 1e9
-
+        run = _runner(device, _program("tensors"), buffer)
         yield from _one_task(run, binaries, effort)
         for graph in _GRAPHS:
             yield from _graph(run, graph, binaries, effort)
@@ -75,26 +67,37 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
         for width in (24, 2, 1):
             yield _blocks(run, width, effort)
         yield from _python(device, buffer, binaries, effort)
+        yield from august.figures(_runner(device, _program("august"), buffer), run, effort)
 
 
-class _Run(Protocol):
+class Run(Protocol):
     """A run of a graph with a number of tasks, a width and a number of AICPU threads."""
 
-    def __call__(
-        self, graph: int, tasks: int, width: int, threads: int = 3
-    ) -> tuple[float, float]: ...
+    def __call__(self, graph: int, tasks: int, width: int, threads: int = 3) -> tuple[float, float]:
+        """Return the wall time of the run, and of its orchestration, in seconds."""
 
 
-def _program() -> ChipCallable:
+def _runner(device: Device, program: ChipCallable, buffer: DeviceArray) -> Run:
+    def run(graph: int, tasks: int, width: int, threads: int = 3) -> tuple[float, float]:
+        scalars = [ctypes.c_int64(value) for value in (graph, tasks, width)]
+        config = CallConfig(aicpu_thread_num=threads)
+        start = time.perf_counter()
+        report = device.run(program, buffer, *scalars, config=config)
+        return time.perf_counter() - start, report.build_ns / 1e9
+
+    return run
+
+
+def _program(name: str) -> ChipCallable:
     empty = KernelSource(SOURCES / "empty.cpp")
     return ChipCallable(
-        OrchestrationSource(SOURCES / "orchestration" / "tensors.cpp"),
+        OrchestrationSource(SOURCES / "orchestration" / f"{name}.cpp"),
         children={0: CoreCallable(empty, "aiv"), 1: CoreCallable(empty, "aic")},
         signature=("inout", "scalar", "scalar", "scalar"),
     )
 
 
-def _one_task(run: _Run, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
+def _one_task(run: Run, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
     runs = effort.size(2_000)
 
     def ours() -> list[float]:
@@ -117,7 +120,7 @@ def _one_task(run: _Run, binaries: Binaries, effort: Effort) -> Iterator[Figure]
         )
 
 
-def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
+def _graph(run: Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iterator[Figure]:
     tasks = effort.size(graph.tasks)
     count = tasks * graph.tasks_each
 
@@ -151,7 +154,7 @@ def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iter
         )
 
 
-def _submit_alone(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Figure:
+def _submit_alone(run: Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Figure:
     tasks = effort.size(ALONE)
 
     def ours() -> float:
@@ -190,7 +193,7 @@ def _regions(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
             )
 
 
-def _blocks(run: _Run, width: int, effort: Effort) -> Figure:
+def _blocks(run: Run, width: int, effort: Effort) -> Figure:
     blocks = effort.size(2_000 * width)
     return Figure(
         f"one submit of {width} blocks over {width} single submits",
