@@ -72,7 +72,8 @@ class Cohorts {
     if (head_ == kNoSlot) return kNoSlot;
     oldest_ = rings.state(head_).next_ready;
     const TaskDescriptor& descriptor = rings.descriptor(head_);
-    want({descriptor.lanes != 0 ? kClusterQueue : descriptor.core_type, descriptor.block_dim});
+    want({descriptor.lanes != 0 ? kClusterQueue : descriptor.traits & kCoreType,
+          descriptor.block_dim});
     return head_;
   }
   // Called with the lock held, while a task gathers: leave `number` cores or clusters to it.
