@@ -181,7 +181,8 @@ def _other_lanes(tasks: NDArray[Any], found: NDArray[Any], func_ids: NDArray[Any
     rows = np.searchsorted(tasks["task"], lanes["task"][is_first])
     for name in ("start", "end", "core", "worker", "kernel", "processor"):
         tasks[name][rows] = lanes[name][is_first]
-    return lanes[~is_first]
+    others: NDArray[Any] = lanes[~is_first]
+    return others
 
 
 def _kernels(values: NDArray[Any], func_ids: NDArray[Any]) -> NDArray[Any]:
