@@ -1,8 +1,8 @@
 """Test programs that pypto generates, with a stand-in for its generator and its driver.
 
 ``write_program`` writes the files that pypto writes for ``out = (a @ b) * factor + bias``, with
-kernels as ``ptoas`` could write them. ``compile_and_assemble`` does the steps of the function of
-this name in pypto.
+kernels as ``ptoas`` could write them. ``compile_and_assemble`` and ``execute_on_device`` do the
+steps of the functions of these names in pypto.
 """
 
 from __future__ import annotations
@@ -17,16 +17,28 @@ import numpy as np
 import pytest
 
 from _task_interface import __build_commit__
-from pto_core import open_device, run_case
-from pto_core.chip import ChipCallable, CoreCallable
+from pto_core import run_case
 from pto_core.errors import CompileError, UnsupportedError, UsageError
 from simpler._log import get_logger
-from simpler.task_interface import DataType
+from simpler.task_interface import (
+    ArgDirection,
+    CallConfig,
+    ChipCallable,
+    CoreCallable,
+    DataType,
+    TaskArgs,
+    scalar_to_uint64,
+)
+from simpler.worker import Worker
 from simpler_setup import KernelCompiler
 from simpler_setup.elf_parser import extract_text_section
 from simpler_setup.log_config import parse_level
 from simpler_setup.pto_isa import ensure_pto_isa_root
-from simpler_setup.torch_interop import torch_dtype_to_datatype
+from simpler_setup.torch_interop import (
+    make_chip_tensor_arg,
+    make_tensor_arg,
+    torch_dtype_to_datatype,
+)
 
 KERNEL_CONFIG = """\
 from pathlib import Path
@@ -232,11 +244,12 @@ class GeneratedKernelCompiler(KernelCompiler):
         return [str(one) for one in (*folders, common, common / "task_interface")]
 
 
-def compile_and_assemble(folder: Path, platform: str) -> ChipCallable:
-    """Compile the sources of a program and return its callable."""
+def compile_and_assemble(folder: Path, platform: str) -> tuple[ChipCallable, str]:
+    """Compile the sources of a program; return its callable and the name of its runtime."""
     config = load(folder / "kernel_config.py")
-    compiler = GeneratedKernelCompiler(platform, config.RUNTIME_CONFIG["runtime"])
-    children = {}
+    runtime = config.RUNTIME_CONFIG["runtime"]
+    compiler = GeneratedKernelCompiler(platform, runtime)
+    children = []
     for kernel in config.KERNELS:
         binary = compiler.compile_incore(
             kernel["source"],
@@ -248,14 +261,32 @@ def compile_and_assemble(folder: Path, platform: str) -> ChipCallable:
             ],
             build_dir=str(folder / "build"),
         )
-        path = folder / f"{kernel['name']}.so"
-        path.write_bytes(extract_text_section(binary))
-        children[kernel["func_id"]] = CoreCallable(path, kernel["core_type"])
+        core = CoreCallable.build(kernel["signature"], extract_text_section(binary))
+        children.append((kernel["func_id"], core))
     entry = config.ORCHESTRATION
-    path = folder / "orchestration.so"
-    binary = compiler.compile_orchestration(config.RUNTIME_CONFIG["runtime"], entry["source"])
-    path.write_bytes(binary)
-    return ChipCallable(path, children, entry["signature"], entry["function_name"])
+    binary = compiler.compile_orchestration(runtime, entry["source"])
+    name = entry["function_name"]
+    return ChipCallable.build(entry["signature"], name, binary, children=children), runtime
+
+
+def execute_on_device(
+    chip: ChipCallable, runtime: str, tensors: list[Any], scalars: list[Any], platform: str
+) -> None:
+    """Run a callable once on a device."""
+    worker = Worker(level=2, platform=platform, runtime=runtime, device_id=0)
+    handle = worker.register(chip)
+    worker.init()
+    try:
+        args = TaskArgs()
+        for tensor in tensors:
+            args.add_tensor(tensor)
+        for scalar in scalars:
+            args.add_scalar(scalar_to_uint64(scalar))
+        config = CallConfig()
+        config.aicpu_thread_num = 4
+        worker.run(handle, args, config)
+    finally:
+        worker.close()
 
 
 @pytest.fixture(scope="module")
@@ -266,13 +297,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("runtime", ["tensormap_and_ringbuffer", "host_build_graph"])
 def test_a_program_is_compiled_and_runs(folder: Path, runtime: str) -> None:
     write_program(folder, runtime)
-    chip = compile_and_assemble(folder, "a2a3sim")
+    chip, stated = compile_and_assemble(folder, "a2a3sim")
     golden = load(folder / "golden.py")
     given = dict(golden.generate_inputs({}))
     expected = {**given, "out": given["out"].copy()}
     golden.compute_golden(expected, {})
-    with open_device("a2a3sim", runtime="tensormap_and_ringbuffer", block_dim=3) as device:
-        device.run(chip, *given.values())
+    factor = given.pop("factor")
+    tensors = [make_chip_tensor_arg(one) for one in given.values()]
+    execute_on_device(chip, stated, tensors, [factor], "a2a3sim")
     np.testing.assert_allclose(given["out"], expected["out"], rtol=1e-5)
 
 
@@ -318,11 +350,12 @@ def test_an_orchestration_may_have_another_entry(compiler: KernelCompiler, tmp_p
     )
     folders = compiler.get_orchestration_include_dirs("host_build_graph")
     assert any((Path(folder) / "pto_orchestration_api.h").is_file() for folder in folders)
-    library = tmp_path / "graph.so"
-    library.write_bytes(compiler.compile_orchestration("host_build_graph", source))
-    chip = ChipCallable(library, {}, ("in",))
-    with open_device("a2a3sim", runtime="tensormap_and_ringbuffer") as device:
-        device.run(chip, np.zeros(1, np.float32))
+    binary = compiler.compile_orchestration("host_build_graph", source)
+    chip = ChipCallable.build([ArgDirection.IN], "build", binary)
+    with Worker(platform="a2a3sim", runtime="host_build_graph") as worker:
+        args = TaskArgs()
+        args.add_tensor(make_tensor_arg(worker, np.zeros(1, np.float32)))
+        worker.run(worker.register(chip), args)
 
 
 def test_another_interface_is_named(compiler: KernelCompiler, tmp_path: Path) -> None:
@@ -349,6 +382,8 @@ def test_other_modules_that_pypto_imports(monkeypatch: pytest.MonkeyPatch) -> No
         torch_dtype_to_datatype("torch.qint8")
     with pytest.raises(UnsupportedError, match="compute_golden is not available here; write"):
         from simpler_setup.goldens.paged_attention import compute_golden  # noqa: F401
+    with pytest.raises(UnsupportedError, match="AccessMode is not available here; use create_buf"):
+        from simpler.buffer import AccessMode  # noqa: F401
 
 
 @pytest.mark.parametrize("tool", ["swimlane_converter", "strace_timing"])

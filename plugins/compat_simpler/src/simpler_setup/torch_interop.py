@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pto_compat_simpler.task_interface import DataType
+from pto_compat_simpler.task_interface import ChipTensor, DataType
 from pto_core.errors import UsageError
 
 
@@ -21,3 +21,9 @@ def make_tensor_arg(worker: Any, tensor: Any) -> Any:
     """Return the argument of a task of ``worker`` for a tensor, which stays where it is."""
     dtype = torch_dtype_to_datatype(tensor.dtype)
     return worker.make_tensor_arg(tensor, tuple(tensor.shape), dtype)
+
+
+def make_chip_tensor_arg(tensor: Any) -> ChipTensor:
+    """Return a tensor at the address of a contiguous tensor, which must stay allocated."""
+    address = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.ctypes.data
+    return ChipTensor(address, tensor.shape, torch_dtype_to_datatype(tensor.dtype))
