@@ -8,7 +8,7 @@
 namespace pto::sim {
 namespace {
 
-thread_local Place place_of_thread;
+thread_local KernelPlace place_of_thread;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void* PipeStates::find(uint32_t cluster, uint64_t task, uint64_t key, size_t byt
   return nullptr;
 }
 
-void set_place(const Place& place) noexcept {
+void set_place(const KernelPlace& place) noexcept {
   place_of_thread = place;
 }
 
@@ -42,7 +42,7 @@ uint32_t get_subblock_id() {
 }
 
 void* get_pipe_shared_state(uint64_t key, size_t bytes) {
-  const Place& place = place_of_thread;
+  const KernelPlace& place = place_of_thread;
   return place.states->find(place.cluster, place.payload->task, key, bytes);
 }
 

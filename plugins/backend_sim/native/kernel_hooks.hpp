@@ -39,12 +39,12 @@ class PipeStates {
 };
 
 // Where the calling thread runs a kernel.
-struct Place {
+struct KernelPlace {
   const pto_payload* payload = nullptr;
   uint32_t cluster = 0;
   PipeStates* states = nullptr;
 };
-void set_place(const Place& place) noexcept;
+void set_place(const KernelPlace& place) noexcept;
 
 // Returns the AIV lane of the core in a task on several cores: 0 or 1.
 uint32_t get_subblock_id();
