@@ -70,6 +70,38 @@ def test_the_traceback_of_a_repeated_failure_is_its_own() -> None:
         assert Failure.of(found.value).traceback == expected
 
 
+class Wrong(Exception):
+    pass
+
+
+def with_a_note() -> BaseException:
+    error = ValueError("a")
+    error.add_note("a note")
+    return error
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        OSError(2, "no file", "x"),
+        ValueError(),
+        KeyError("a\nb"),
+        Wrong("of a module"),
+        NoWords(),
+        with_a_note(),
+        SyntaxError("bad", ("f.py", 1, 2, "a b", 1, 3)),
+        NameError("name 'lenn' is not defined", name="lenn"),
+        KeyboardInterrupt(),
+    ],
+)
+def test_the_traceback_is_that_of_python(exception: BaseException) -> None:
+    expected = "".join(traceback.format_exception_only(exception))
+    if isinstance(exception, NoWords):
+        expected = f"{__name__}.NoWords: (its __str__ raised an exception)\n"
+    failure = raised(exception)
+    assert failure.traceback.endswith(f"raise exception\n{expected}")
+
+
 @pytest.mark.parametrize(
     ("exception", "message"),
     [
