@@ -299,6 +299,23 @@ def test_many_mistakes_on_one_device(place: Place) -> None:
         assert device.run(one(nothing), np.zeros(3)).tasks == 1
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_mistakes_of_other_libraries_are_explained(place: Place) -> None:
+    def graph(rt: Any, x: Any, out: Any) -> None:
+        raise AssertionError
+
+    x = np.zeros(3, "float32")
+    with place.open() as device:
+        with pytest.raises(UsageError, match=r"no option 'out'; .* device\.run\(graph, x, out\)"):
+            device.run(graph, x, out=x)
+        with pytest.raises(UsageError, match="no option 'timeout'; did you mean 'timeout_s'"):
+            device.run(graph, x, x, timeout=3)
+        with pytest.raises(AttributeError, match="submit kernels in a function: def graph"):
+            device.submit(nothing, x)
+        with pytest.raises(AttributeError, match=r"no attribute 'something'$"):
+            device.something  # noqa: B018
+
+
 def test_a_failed_compilation_leaves_the_cache_unchanged(place: Place, shared_cache: Path) -> None:
     place.vector()
     before = snapshot(shared_cache)

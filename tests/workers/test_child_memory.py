@@ -22,7 +22,7 @@ from lost_children import (
 )
 from task_arguments import given
 
-from pto_core import ChipCallable, ContinuousTensor, In, Out, TaskArgs, TensorArgType, kernel
+from pto_core import ChipCallable, ContinuousTensor, In, Out, TaskArgs, TensorArgType, kernel, task
 from pto_core.errors import ControlError, TaskFailedError, UsageError
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
@@ -33,6 +33,11 @@ IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 OVER = TensorArgType.OUTPUT_EXISTING
 
 MakeWorker = Callable[..., Any]
+
+
+@task
+def copied(x: In, out: Out) -> None:
+    out[:] = x
 
 
 @kernel(core="aiv")
@@ -245,6 +250,25 @@ def test_memory_of_another_chip_is_refused_at_the_submit(chips: Chips) -> None:
     chips.worker.run(graph)
     chips.worker.capture(graph)
     assert chips.worker.statistics()["submitted"] == 0
+
+
+def test_the_submit_of_a_session_names_the_argument_in_the_memory_of_a_chip(chips: Chips) -> None:
+    on_0, on_1 = chips.apart()
+    out, chip, first = chips.array(), ChipCallable(plus_one), "argument 0 of plus_one"
+    wrong: list[tuple[Callable[[Any], Any], str]] = [
+        (lambda s: s.submit(chip, on_0, out, worker=1), f"{first} is in the memory of chip 0"),
+        (lambda s: s.submit(chip, on_0, on_1), "and argument 1 of plus_one is in the memory"),
+        (lambda s: s.submit(copied, on_0, out), "x of task function copied is in the memory"),
+        (
+            lambda s: s.submit_group(chip, [(out, out), (on_0, out)], workers=[0, 1]),
+            f"{first}, in member 1, is in the memory of chip 0, but workers=",
+        ),
+    ]
+    with chips.worker.session() as s:
+        for submit, message in wrong:
+            with pytest.raises(UsageError, match=message) as caught:
+                submit(s)
+            assert "0x" not in str(caught.value)
 
 
 def test_an_address_on_several_chips_needs_a_pin(chips: Chips) -> None:

@@ -121,6 +121,17 @@ def with_options(x: Any, retries: int = 0) -> Any:
 
 
 @task
+def count_up(out: Out) -> None:
+    time.sleep(0.05)  # a task that does not wait for this one reads zeros
+    out[...] = np.arange(out.size).reshape(out.shape)
+
+
+@task
+def describe(parts: Any) -> Any:
+    return ([(one.tolist(), one.strides, one.flags.writeable) for one in parts],), {}
+
+
+@task
 def total(values: Any, more: float = 0) -> float:
     return float(np.sum(values)) + more
 
@@ -330,6 +341,14 @@ def test_arrays_of_the_worker_inside_objects_are_inputs(worker) -> None:
         assert both.result() == 4000
         ((found,), _) = s.submit(echo, {"x": x[10:20]}).result()
         assert found["x"].tolist() == [5] * 10
+        assert not found["x"].flags.writeable
+        grid = worker.shared_array((8, 6), "int64")
+        parts = [grid[:, 1:3], grid.T[::-2], grid[5, ::2], grid[::-1, ::-1]]
+        s.submit(count_up, grid)
+        ((seen,), _) = s.submit(describe, parts).result()
+        assert seen == [(part.tolist(), part.strides, False) for part in parts]
+        ((private,), _) = s.submit(describe, [np.arange(6).reshape(2, 3)[:, :2]]).result()
+        assert private[0][0] == [[0, 1], [3, 4]]
 
 
 def test_a_copy_of_an_array_is_shared(worker) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 from weakref import WeakSet
 
 from pto_core import _native, log, plugins, standard_streams
@@ -18,7 +18,7 @@ from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, DeviceProcess, RunReport
 from pto_core.device.tracing import DeviceTracing
 from pto_core.errors import ConfigError, DeadlockError, UnsupportedError, UsageError
-from pto_core.errors.values import check_seconds, shown
+from pto_core.errors.values import check_seconds, shown, suggestion
 from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
@@ -119,6 +119,7 @@ class Device:
         trace: int | None = None,
         stream: object = None,
         progress: bool | Listener = False,
+        **unknown: Never,
     ) -> RunReport:
         """Run ``chip`` on ``args`` and wait. Outputs are complete when this returns.
 
@@ -149,6 +150,7 @@ class Device:
         After an error, outputs keep their earlier content, unless a C++ orchestration on the host
         wrote them.
         """
+        _check_options(unknown)
         self.tracing.last = None
         is_checked = _is_checked(self._hazards if hazards is None else hazards, accesses)
         packed = self._packed(config, trace)
@@ -337,8 +339,27 @@ class Device:
             warnings.warn(f"device {self.name} was never closed", ResourceWarning, stacklevel=2)
             self.close()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            where = "; submit kernels in a function: def graph(rt, x, out): rt.submit(kernel, x, "
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+                + (f"{where}out), and call device.run(graph, x, out)" if name == "submit" else "")
+            )
+
     def __repr__(self) -> str:
         return f"<Device {self.name}{'' if self._native.is_open else ', closed'}>"
+
+
+def _check_options(unknown: Mapping[str, object]) -> None:
+    for name in unknown:
+        known = [one for one in Device.run.__annotations__ if one not in ("return", "unknown")]
+        raise UsageError(
+            f"device.run has no option {name!r}{suggestion(name, known)}; pass all arrays by "
+            "position, also those that the program writes, as in device.run(graph, x, out)",
+            name=name,
+        )
 
 
 @dataclass(frozen=True)

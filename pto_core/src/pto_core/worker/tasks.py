@@ -116,6 +116,7 @@ def add_array(args: TaskArgs, value: Any, tag: TensorArgType, where: str) -> Non
 _ADDRESS = re.compile(
     r"(?:tensor \d+ at address|the \d+ bytes at) (0x[0-9a-f]+)(?:, \d+ bytes, ([^;]+))?"
 )
+_OF_CHILD = re.compile(r"tensor \d+(?: of member (\d+))? \(\d+ bytes at (0x[0-9a-f]+)\)")
 
 
 def of_argument(
@@ -128,6 +129,9 @@ def of_argument(
 
     ``members``: the arguments of each member of the group, or of the only task.
     """
+    named = _OF_CHILD.sub(functools.partial(_place_of, target, members, keywords), str(error))
+    if named != str(error):
+        return UsageError(named)
     found = _ADDRESS.match(str(error))
     for values in members if found is not None else ():
         assert found is not None
@@ -142,6 +146,20 @@ def of_argument(
                 value=value,
             )
     return error
+
+
+def _place_of(
+    target: Task[..., Any] | ChipTask | GraphTask,
+    members: Sequence[Sequence[Any]],
+    keywords: Mapping[str, Any],
+    found: re.Match[str],
+) -> str:
+    """Return the name of the tensor in the memory of a child that a message contains."""
+    member = int(found[1] or 0)
+    for where, value in _named(target, members[member], keywords):
+        if _address_of(value) == int(found[2], 16):
+            return where if found[1] is None else f"{where}, in member {member},"
+    return found[0]
 
 
 def _named(

@@ -23,6 +23,7 @@ says whether it is free. The parent changes the header when the slot is free. Th
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import io
@@ -166,6 +167,20 @@ class Content:
         self.inputs.append(array)
         return buffer, address
 
+    def reduced_part(self, array: npt.NDArray[Any]) -> Any:
+        """Return what the receiver calls to get a part of an array of the Worker, without a copy.
+
+        The tasks that write between its first and last byte come before.
+        """
+        memory, address = self._memory, int(array.__array_interface__["data"][0])
+        if memory is None or array.flags.forc or not array.size or not memory.is_in_arena(address):
+            return NotImplemented
+        spans = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+        first = address + sum(span for span in spans if span < 0)
+        end = address + sum(span for span in spans if span > 0) + array.itemsize
+        whole = memory_at(first, end - first, array)
+        return _part, (whole, address - first, array.shape, array.strides, array.dtype)
+
     def is_known(self, thing: type | FunctionType) -> bool:
         """Return whether the receiver has a function or class of the main module by its name."""
         if self._memory is not None:
@@ -216,15 +231,17 @@ class Content:
 def plain_pickle(value: object) -> PlainPickle | None:
     """Return the pickle of an object and its buffers.
 
-    Return None if the object contains code of the main module, or cannot be pickled: then
-    :class:`Content` pickles it or explains the error. It also pickles handles.
+    Return None if the object contains code of the main module or an array with steps, which may be
+    a part of a Worker's array, or cannot be pickled: then :class:`Content` pickles it or explains
+    the error. It also pickles handles.
     """
     buffers: list[pickle.PickleBuffer] = []
     try:
         pickled = pickle.dumps(value, 5, buffer_callback=buffers.append)
     except Exception:  # noqa: BLE001 - Content explains it
         return None
-    return None if b"__main__" in pickled else (pickled, buffers)
+    is_plain = b"__main__" not in pickled and b"_reconstruct" not in pickled
+    return (pickled, buffers) if is_plain else None
 
 
 class _Collecting(threading.local):
@@ -281,8 +298,30 @@ def _dumped_by_code(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
         return content is not None and content.is_known(thing)
 
     file = io.BytesIO()
-    pickler_by_code()(file, is_known, buffer_callback=buffers.append).dump(value)
+    _pickler_of_values()(file, is_known, buffer_callback=buffers.append).dump(value)
     return file.getvalue()
+
+
+@functools.cache
+def _pickler_of_values() -> type[Any]:
+    class Pickler(pickler_by_code()):  # type: ignore[misc]
+        def reducer_override(self, thing: object) -> Any:
+            content = _collecting.content
+            if type(thing) is np.ndarray and content is not None:
+                return content.reduced_part(thing)
+            return super().reducer_override(thing)
+
+    return Pickler
+
+
+def _part(
+    whole: _Bytes,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> npt.NDArray[Any]:
+    return np.ndarray(shape, dtype, whole.data, offset, strides)
 
 
 def _unpicklable(parts: Parts, error: Exception) -> UsageError:
