@@ -24,7 +24,7 @@ from simpler.task_interface import (
     TensorArgType,
     scalar_to_uint64,
 )
-from simpler.worker import Worker
+from simpler.worker import RunHandle, Worker
 
 PROGRAMS = Path(__file__).parent / "workers"
 SIZE = 64
@@ -73,7 +73,7 @@ def test_submits_run_in_order(worker: Any, vector: ChipCallable) -> None:
     a, b, out = arrays()
     runs = [worker.submit(handle, arguments(out, b, out, second)) for second in (2, 3)]
     worker.run(handle, arguments(out, b, out, 0))
-    assert all(run.done() for run in runs)
+    assert all(isinstance(run, RunHandle) and run.done() for run in runs)
     expected = 0.0
     for second in (2, 3, 0):
         expected = (expected + 3 + 1) * (expected + 3 + second)

@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 
 from simpler.task_interface import ArgDirection as D, TaskArgs, TensorArgType as Tag
-from simpler_setup import Scalar, SceneTestCase, TaskArgsBuilder, TensorArg, scene_test
+from simpler_setup import (
+    Scalar,
+    SceneTestCase,
+    SceneTestLevel,
+    TaskArgsBuilder,
+    TensorArg,
+    scene_test,
+)
 
 
 def add(args: Any) -> None:
@@ -65,7 +72,7 @@ CALLABLES = [
 ]
 
 
-@scene_test(level=3, runtime="tensormap_and_ringbuffer")
+@scene_test(level=SceneTestLevel.HOST, runtime="tensormap_and_ringbuffer")
 class TestTwoChips(SceneTestCase):
     CALLABLE = {"orchestration": two_chips, "callables": CALLABLES}
     CASES = [
@@ -95,7 +102,7 @@ class TestTwoChips(SceneTestCase):
         args.out[:] = params["factor"] * (total + 1) * (total + 2)
 
 
-@scene_test(level=3, runtime="host_build_graph")
+@scene_test(level=SceneTestLevel.HOST, runtime="host_build_graph")
 class TestOneChip(TestTwoChips):
     CALLABLE = {"orchestration": one_chip, "callables": CALLABLES[:1]}
     CASES = [

@@ -394,8 +394,7 @@ void LiveRings::write_descriptor(const Draft& draft, uint32_t block) {
   descriptor.payload_length = static_cast<uint16_t>(draft.payload.length);
   descriptor.traits = static_cast<uint8_t>(draft.traits);
   descriptor.lanes = task.lanes;
-  descriptor.is_together =
-      (draft.traits & kIsCohort) != 0 || (task.lanes & (task.lanes - 1)) != 0;
+  descriptor.is_together = (draft.traits & kIsCohort) != 0 || (task.lanes & (task.lanes - 1)) != 0;
   descriptor.block_id_at = static_cast<uint16_t>(draft.payload.block_id_at);
   if (task.clusters == nullptr) return;
   descriptor.cluster = task.clusters[block];

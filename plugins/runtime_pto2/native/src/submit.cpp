@@ -692,15 +692,8 @@ bool RingSubmitter::log_submit(const Draft& draft) {
   if (task.is_manual != 0) traits |= PTO_LOGGED_MANUAL;
   const bool has_kernel = (draft.traits & kIsDummy) == 0;
   const int32_t core = has_kernel ? static_cast<int32_t>(draft.traits & kCoreType) : -1;
-  const pto_logged_task row{draft.id,
-                            task.file,
-                            task.line,
-                            task.func_id,
-                            draft.heap_address,
-                            0,
-                            core,
-                            task.block_dim,
-                            traits};
+  const pto_logged_task row{draft.id, task.file, task.line,      task.func_id, draft.heap_address,
+                            0,        core,      task.block_dim, traits};
   if (!log.add_task(row) || !log_details(draft)) return false;
   if (task.clusters == nullptr) return true;
   for (uint32_t block = 0; block < draft.count; ++block) {

@@ -78,8 +78,8 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
 // The AIC core pushes tiles to the AIV lanes in turn. They double the values and push them back.
 namespace {
 
-uint32_t (*subblock_id)();
-void* (*pipe_shared_state)(uint64_t key, size_t bytes);
+uint32_t (*pto_sim_get_subblock_id)();
+void* (*pto_sim_get_pipe_shared_state)(uint64_t key, size_t bytes);
 
 struct Pipe {
   static constexpr uint32_t kSlots = 2;
@@ -100,15 +100,15 @@ struct Pipe {
 };
 
 Pipe& pipe(uint64_t key) {
-  return *static_cast<Pipe*>(pipe_shared_state(key, sizeof(Pipe)));
+  return *static_cast<Pipe*>(pto_sim_get_pipe_shared_state(key, sizeof(Pipe)));
 }
 
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) void pto_sim_register_hooks(void* id,
                                                                               void* state) {
-  subblock_id = reinterpret_cast<decltype(subblock_id)>(id);
-  pipe_shared_state = reinterpret_cast<decltype(pipe_shared_state)>(state);
+  pto_sim_get_subblock_id = reinterpret_cast<decltype(pto_sim_get_subblock_id)>(id);
+  pto_sim_get_pipe_shared_state = reinterpret_cast<decltype(pto_sim_get_pipe_shared_state)>(state);
 }
 
 extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
@@ -127,7 +127,7 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   pipe(2 + (tiles + 1) % 2).pop(tile);
   *out += tile[0];
 #else
-  const uint32_t lane = subblock_id();
+  const uint32_t lane = pto_sim_get_subblock_id();
   for (uint32_t i = lane; i < tiles; i += 2) {
     pipe(lane).pop(tile);
     const bool is_right = static_cast<int32_t>(lane) == get_sub_block_id(args);

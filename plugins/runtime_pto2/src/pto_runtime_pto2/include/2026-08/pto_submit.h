@@ -102,8 +102,8 @@ class Run {
   // Open a scope. Unlike others, that of a graph may be AUTO in a MANUAL scope.
   void open_scope(PTO2ScopeMode mode, Location at) {
     if (refused_ > 0 || depth_ + 1 == kMaxDepth) {
-      return refuse_scope(
-          "more than 64 scopes are open, with that of the run; end scopes earlier", at);
+      return refuse_scope("more than 64 scopes are open, with that of the run; end scopes earlier",
+                          at);
     }
     modes_[++depth_] = mode;
     scopes_[depth_] = {chunks_, chunks_ != nullptr ? chunks_->used : 0, ++begun_, at};
