@@ -40,7 +40,6 @@ from pto_core.worker.serialisation import import_path
 from pto_core.worker.values import (
     SMALL_PICKLE_BYTES,
     Content,
-    PlainPickle,
     Received,
     Returned,
     ValueMemory,
@@ -317,11 +316,9 @@ class Task(Generic[Parameters, Value, Outcome]):
         if directions is None:
             directions = self.listed(len(values))
         layout: list[int] = []
-        written: list[Any] = []
         scalars: list[float] = []
         views: list[Any] = []
-        places: list[int] = []  # of the arguments that travel as values
-        given: list[Any] = []
+        written, places, given = [], [], []  # places, given: arguments that travel as values
         args, pickled = TaskArgs(), b""
         is_plain = not passed  # whether there are no keywords and no handles
         for place, value in enumerate(values):
@@ -338,14 +335,7 @@ class Task(Generic[Parameters, Value, Outcome]):
                 places.append(place)
                 given.append(value)
             elif direction in TAGS:
-                array = value.region() if type(value) is TensorPart else value
-                if isinstance(value, np.ndarray) and memory is not None:
-                    array = _visible(value, where, direction, memory)
-                if type(array) is PartArgument:
-                    scalars += _add_region(args, layout, array, (where, direction), retries)
-                else:
-                    add_array(args, array, TAGS[direction], where)
-                layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
+                scalars += _add_visible(args, layout, value, (where, direction), memory, retries)
                 if direction in WRITTEN:
                     written.append(value)
             else:
@@ -353,16 +343,9 @@ class Task(Generic[Parameters, Value, Outcome]):
                 layout.append(way)
                 scalars.append(scalar)
         if places or passed:
-            # the child inserts no value if all arguments are values
-            content = (places, given, passed) if layout or not is_plain else given
-            plain = plain_pickle(content) if is_plain and memory else None
-            if plain and not plain[1] and len(plain[0]) <= SMALL_PICKLE_BYTES:
-                pickled = plain[0]
-            else:
-                named = (places, given, passed)
-                pickled, views = self._add_values(
-                    args, (layout, scalars), named, self._needed(memory), producers, content, plain
-                )
+            found = self._needed(memory), producers
+            sent = places, given, passed
+            pickled, views = self._add_values(args, (layout, scalars), sent, found, is_plain)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
             outputs = Returned(memory or self._needed(memory), tuple(written))
@@ -370,10 +353,9 @@ class Task(Generic[Parameters, Value, Outcome]):
             layout.append(_SLOT)
         if retries.count:
             views += self._add_retries(args, layout, retries, self._needed(memory))
-        if not layout and not pickled:
-            return None, outputs, views
-        _add_scalars(args, layout, scalars, pickled)
-        return args, outputs, views
+        if layout or pickled:
+            _add_scalars(args, layout, scalars, pickled)
+        return (args if layout else None), outputs, views
 
     def _needed(self, memory: ValueMemory | None) -> ValueMemory:
         if memory is None:
@@ -389,19 +371,23 @@ class Task(Generic[Parameters, Value, Outcome]):
         args: TaskArgs,
         lists: tuple[list[int], list[float]],
         values: tuple[list[int], list[Any], dict[str, Any]],
-        memory: ValueMemory,
-        producers: list[TaskHandle] | None,
-        sent: object,
-        plain: PlainPickle | None,
+        found: tuple[ValueMemory, list[TaskHandle] | None],
+        is_plain: bool,
     ) -> tuple[bytes, list[Any]]:
         """Return the pickle of the values if it is small; else add tensors.
 
-        ``lists``: the kinds of the arguments, and their scalars. ``sent``: the values as the child
-        receives them, with their :func:`plain_pickle`. The second object is a list of the blocks
-        to keep.
+        ``lists``: the kinds of the arguments, and their scalars. ``values``: the places of the
+        values, the values, and those that are passed by keyword. The second object is a list of the
+        blocks to keep.
         """
         layout, scalars = lists
         places, given, passed = values
+        # the child inserts no value if all arguments are values
+        sent = given if is_plain and not layout else values
+        plain = plain_pickle(sent) if is_plain else None
+        if plain and not plain[1] and len(plain[0]) <= SMALL_PICKLE_BYTES:
+            return plain[0], []
+        memory, producers = found
 
         def name(place: int) -> str:
             listed = self.signature.parameters
@@ -767,6 +753,28 @@ def _visible(value: Any, where: str, direction: Direction, memory: ValueMemory) 
             value=type(value).__name__,
         )
     return value
+
+
+def _add_visible(
+    args: TaskArgs,
+    layout: list[int],
+    value: Any,
+    parameter: tuple[str, Direction],
+    memory: ValueMemory | None,
+    retries: Retries,
+) -> tuple[int, ...]:
+    """Add an array and its kind; return the axes if it is a part. Raises UsageError."""
+    where, direction = parameter
+    given = value.region() if type(value) is TensorPart else value
+    axes: tuple[int, ...] = ()
+    if isinstance(value, np.ndarray) and memory is not None:
+        given = _visible(value, where, direction, memory)
+    if type(given) is PartArgument:
+        axes = _add_region(args, layout, given, parameter, retries)
+    else:
+        add_array(args, given, TAGS[direction], where)
+    layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
+    return axes
 
 
 def _region_of(value: Any) -> PartArgument | None:
