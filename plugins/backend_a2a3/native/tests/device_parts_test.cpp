@@ -382,7 +382,7 @@ TEST(a_running_kernel_is_waited_for_until_the_host_abandons_it) {
   pto_payload payload{};
   payload.func_id = 9;
   payload.task = 33;
-  run.cores.dispatch({2, sizeof payload, &payload});
+  run.cores.dispatch({2, sizeof payload, 0, &payload});
   pto_core_mask in_flight{};
   pto::engine::insert(in_flight, 2);
   pto_poll_result result{};
@@ -403,7 +403,7 @@ TEST(a_finished_task_is_reported_once_and_counted) {
     uint64_t arguments[PTO_MAX_KERNEL_ARGS];
   } payload{};
   for (uint64_t round = 1; round <= 3; ++round) {
-    run.cores.dispatch({5, sizeof payload, &payload.header});
+    run.cores.dispatch({5, sizeof payload, 0, &payload.header});
     pto_core_mask in_flight{};
     pto::engine::insert(in_flight, 5);
     pto_poll_result result{};

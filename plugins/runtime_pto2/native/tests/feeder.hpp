@@ -192,9 +192,9 @@ class Feeder {
     descriptor.block_id = block;
     descriptor.head = slot_ref(task.ring, ring.slot(number));
     descriptor.payload_length = sizeof(pto_payload) + 2 * sizeof(uint64_t);
-    descriptor.traits = static_cast<uint8_t>(task.type);
+    const bool is_cohort = task.is_cohort && task.blocks > 1;
+    descriptor.traits = static_cast<uint8_t>(task.type | (is_cohort ? uint32_t{kIsCohort} : 0));
     descriptor.block_id_at = sizeof(pto_payload) + sizeof(uint64_t);
-    descriptor.is_cohort = task.is_cohort && task.blocks > 1;
     ring.record(number + block).file = "feeder";
     ring.record(number + block).line = static_cast<int32_t>(task.cookie);
     if (task.cluster >= 0) clusters_.submitted(task.cluster);
