@@ -210,7 +210,6 @@ class TaskSubmitter:
         A Worker submits to a session that the first submit begins, and the end of the Worker ends.
         Other keyword arguments are those of the function of a @task. An argument may be the handle
         of a task: it is the result that this task will have.
-
         The task runs after the tasks whose outputs it reads, after the tasks that use memory that
         it overwrites, and after the tasks in ``after``. ``worker``: the child that runs it; with
         ``hint``, the child that is preferred if it has free space; by default, any idle child.
@@ -247,8 +246,7 @@ class TaskSubmitter:
         except UsageError as error:
             raise of_argument(error, target, [args], keywords) from None
         if session._log is not None:
-            ordered = (*after, *producers)
-            _record(session._log, session._accesses, submitted, handle.name, [blob], ordered)
+            _record(session, submitted, handle.name, [blob], (*after, *producers))
         views = views if temporary is None else [*views, temporary, task]
         submitted.outputs = outputs
         if session._is_capture:
@@ -440,8 +438,7 @@ class Session(TaskSubmitter, RunScope):
         except UsageError as error:
             raise of_argument(error, target, given, {}) from None
         if self._log is not None:
-            ordered = (*after, *producers)
-            _record(self._log, self._accesses, submitted, handle.name, blobs, ordered)
+            _record(self, submitted, handle.name, blobs, (*after, *producers))
         outputs = of_group([outputs for _, outputs, _ in made])
         views = [view for _, _, views in made for view in views]
         views = views if temporary is None else [*views, temporary, task]
@@ -577,6 +574,21 @@ def _kept(submitted: TaskHandle, views: list[Any], memory: ValueMemory | None) -
     return submitted
 
 
+def _record(
+    session: Session,
+    submitted: TaskHandle,
+    name: str,
+    members: Sequence[TaskArgs | None],
+    after: Sequence[TaskHandle],
+) -> None:
+    """Record a submit. The program has waited for some of the tasks before it."""
+    known = {one.task_slot for one in after}
+    if session._accesses is not None:
+        known |= session._accesses.add(submitted, name, members, known)
+    if session._log is not None:
+        session._log.add_task(submitted.task_slot, name, members, known)
+
+
 class SubmitterWithOptions:
     """Submits tasks with the same options; created by ``options`` of a Session or a Worker."""
 
@@ -662,21 +674,6 @@ def _new_log(hazards: str, memory: ValueMemory | None) -> SessionLog | None:
     values = range(0) if memory is None else memory.addresses
     log: SessionLog = insight.SessionLog(is_full=hazards == "full", values=values)
     return log
-
-
-def _record(
-    log: SessionLog,
-    accesses: HostAccesses | None,
-    submitted: TaskHandle,
-    name: str,
-    members: Sequence[TaskArgs | None],
-    after: Sequence[TaskHandle],
-) -> None:
-    """Record a submit. The program has waited for some of the tasks before it."""
-    known = {one.task_slot for one in after}
-    if accesses is not None:
-        known |= accesses.add(submitted, name, members, known)
-    log.add_task(submitted.task_slot, name, members, known)
 
 
 def _check_log(log: SessionLog, path: str, *, is_checked: bool) -> None:

@@ -45,17 +45,16 @@ import numpy.typing as npt
 
 from pto_core._worker import ContinuousTensor, SharedMapping
 from pto_core.errors import CapacityError, UsageError
-from pto_core.errors.values import shown
 from pto_core.kernels.data_type import DataType
 from pto_core.worker.memory.arena import FreeList, reserved
 from pto_core.worker.processes.parking import parent_only_mapping
 from pto_core.worker.serialisation import References, pickler_by_code
+from pto_core.worker.unpicklable import Parts, unpicklable
 
 if TYPE_CHECKING:
     from pto_core._worker import TaskHandle
 
 _Bytes = npt.NDArray[np.uint8]
-Parts: TypeAlias = Iterable[tuple[str, object]]
 PlainPickle: TypeAlias = tuple[bytes, list[pickle.PickleBuffer]]
 
 SLOT_BYTES = 256
@@ -93,7 +92,6 @@ _SLOT = struct.Struct("<3q")
 _SMALL = struct.Struct("<q8xq40x2q")
 """Size and state of a slot, and the head of its content, which has no buffers."""
 _SMALL_BEGIN = _SMALL.size
-_DEPTH_MAX = 20
 CHECKED = 256
 """How many tasks the driver checks for their end every 50 ms."""
 _WAIT_S = 3.0
@@ -154,7 +152,7 @@ class Content:
         except UsageError:
             raise
         except Exception as error:
-            raise _unpicklable(parts(), error) from error
+            raise unpicklable(parts(), error, partial(_dumped_by_code, buffers=[])) from error
 
     def _placed(self, buffer: memoryview) -> tuple[memoryview, int]:
         """Return a buffer with its address if it is memory of the Worker's arrays, otherwise 0."""
@@ -322,52 +320,6 @@ def _part(
     dtype: np.dtype[Any],
 ) -> npt.NDArray[Any]:
     return np.ndarray(shape, dtype, whole.data, offset, strides)
-
-
-def _unpicklable(parts: Parts, error: Exception) -> UsageError:
-    path, found = _culprit(parts)
-    return UsageError(
-        f"{path} is {shown(found)} of type {type(found).__name__}, which cannot be pickled: "
-        f"{_start_of(error)}; pass what it is made from, and make it in the task",
-        name=path,
-        value=type(found).__name__,
-    )
-
-
-def _start_of(error: Exception) -> str:
-    """Return the first line of the message of an error."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0]
-
-
-def _culprit(parts: Parts) -> tuple[str, object]:
-    """Return the innermost part that cannot be pickled, and how to reach it."""
-    path, value = "", None
-    for depth in range(_DEPTH_MAX):
-        known = list(parts)
-        if depth == 0 and known:
-            path, value = known[0]  # if each part can be pickled alone
-        for name, part in known:
-            try:
-                _dumped_by_code(part, [])
-            except Exception:  # noqa: BLE001 - this is the part that is searched for
-                path, value = name if depth == 0 else path + name, part
-                break
-        else:
-            break
-        parts = _parts(value)
-    return path, value
-
-
-def _parts(value: object) -> Parts:
-    if isinstance(value, Mapping):
-        yield from ((f"[{shown(key)}]", part) for key, part in value.items())
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((f"[{index}]", part) for index, part in enumerate(value))
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    for name in (*getattr(value, "__dict__", ()), *slots):
-        if hasattr(value, name):
-            yield f".{name}", getattr(value, name)
 
 
 def _loaded(content: memoryview) -> tuple[Any, list[ref[_Bytes]]]:
