@@ -24,7 +24,7 @@ void Ready::begin() {
       }
     }
   }
-  cohorts_.begin();
+  cohorts.begin();
   for (auto& of_type : pinned_) {
     for (TaskList& tasks : of_type) tasks.clear();
   }
@@ -55,7 +55,7 @@ void Ready::add(uint32_t thread, SlotRef head, SlotRef producer) {
       add_one(thread, slot, producer);
     }
   }
-  if (is_cohort) cohorts_.add(rings_, head);
+  if (is_cohort) cohorts.add(rings_, head);
 }
 
 namespace {

@@ -184,6 +184,8 @@ class Ready {
   static constexpr uint32_t kMostShards = 16;
   static constexpr uint32_t kFairTurn = 8;
 
+  Cohorts cohorts;
+
   Ready(Context& context, Rings& rings, Resting& resting)
       : context_(context), rings_(rings), resting_(resting) {}
 
@@ -205,9 +207,6 @@ class Ready {
   SlotRef take_dummy(uint32_t thread) { return lanes_[thread].dummies.pop(rings_); }
   // Return whether the run has had a ready task that needs several cores of a cluster.
   bool has_had_mixed() const { return has_had_mixed_.load(std::memory_order_relaxed); }
-
-  Cohorts& cohorts() { return cohorts_; }
-  const Cohorts& cohorts() const { return cohorts_; }
   // Wake all idle lanes, so that they leave cores to a cohort, or use the cores again.
   void wake_lanes() { resting_.wake_hungry(kClusterQueue, PTO_MAX_AICPU_THREADS); }
 
@@ -276,7 +275,6 @@ class Ready {
   std::atomic<bool> has_had_mixed_{false};
   uint8_t lane_of_cluster_[PTO_MAX_BLOCKS] = {};
   Lane lanes_[PTO_MAX_AICPU_THREADS] = {};
-  Cohorts cohorts_;
   TaskList pinned_[PTO_CORE_TYPES][PTO_MAX_BLOCKS];
   Shard shard_[kQueues][kMostShards] = {};
 };

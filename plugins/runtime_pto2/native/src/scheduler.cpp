@@ -362,14 +362,14 @@ void Dispatcher::finish_core(Lane& lane, uint32_t core) {
   remove(lane.borrowed, core);
   pto_core_mask returned{};
   insert(returned, core);
-  ready_.cohorts().give_back(returned);
+  ready_.cohorts.give_back(returned);
   ready_.wake_lanes();
 }
 
 void Dispatcher::take_back(Lane& lane) {
   if (empty(lane.left)) return;
-  pto_core_mask cores = ready_.cohorts().returned(lane.left);
-  ready_.cohorts().take_back(cores);
+  pto_core_mask cores = ready_.cohorts.returned(lane.left);
+  ready_.cohorts.take_back(cores);
   while (!empty(cores)) {
     const uint32_t core = take_first(cores);
     remove(lane.left, core);
@@ -482,7 +482,7 @@ uint32_t Dispatcher::free_clusters(const Lane& lane) const {
 }
 
 bool Dispatcher::has_cohort_work(const Lane& lane) const {
-  const Cohorts& cohorts = ready_.cohorts();
+  const Cohorts& cohorts = ready_.cohorts;
   if (!empty(lane.left) && !empty(cohorts.returned(lane.left))) return true;
   if (!cohorts.has_any()) return false;
   const Cohorts::Wanted wanted = cohorts.wanted();
@@ -492,7 +492,7 @@ bool Dispatcher::has_cohort_work(const Lane& lane) const {
 
 // Leave free cores to the cohort that gathers, and dispatch it if these were the last ones.
 void Dispatcher::fill_cohort(Lane& lane) {
-  Cohorts& cohorts = ready_.cohorts();
+  Cohorts& cohorts = ready_.cohorts;
   if (!cohorts.has_any()) {
     lane.reserved_clusters = 0;
     return;
@@ -513,7 +513,7 @@ void Dispatcher::fill_cohort(Lane& lane) {
 // Leave as many free cores or clusters as the cohort needs. If it needs further clusters, reserve
 // clusters of the lane: their cores take no other tasks, so that they become free.
 void Dispatcher::leave_cores(Lane& lane, SlotRef head) {
-  const Cohorts::Wanted wanted = ready_.cohorts().wanted();
+  const Cohorts::Wanted wanted = ready_.cohorts.wanted();
   pto_core_mask left{};
   uint32_t number = 0;
   if (wanted.queue != kClusterQueue) {
@@ -521,7 +521,7 @@ void Dispatcher::leave_cores(Lane& lane, SlotRef head) {
     for (; number < wanted.number && !empty(free); ++number) {
       leave_core(lane, take_first(free), left);
     }
-    return ready_.cohorts().leave(left, number);
+    return ready_.cohorts.leave(left, number);
   }
   const pto_topology& topology = *context_.platform->topology;
   const uint32_t lanes = rings_.descriptor(head).lanes;
@@ -538,7 +538,7 @@ void Dispatcher::leave_cores(Lane& lane, SlotRef head) {
       if ((lanes >> one & 1) != 0) leave_core(lane, core_of(cluster, one), left);
     }
   }
-  ready_.cohorts().leave(left, number);
+  ready_.cohorts.leave(left, number);
   for (uint32_t needed = wanted.number - number; needed > 0 && busy != 0; --needed) {
     lane.reserved_clusters |= busy & (0 - busy);
     busy &= busy - 1;
