@@ -6,12 +6,16 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_distributions import pto_here
 
+from pto_core import open_device
+from pto_core.chip import ChipCallable, CoreCallable, KernelSource, OrchestrationSource
 from pto_insight.traces.files import read_trace
 
 TOUR = Path(__file__).parent / "tour_2026_08"
+PUBLISHED = Path(__file__).parents[2] / "plugins" / "runtime_pto2" / "tests" / "published_2026_08"
 ORCHESTRATION = TOUR / "kernels" / "orchestration.cpp"
 # The tasks, in the order of their submits.
 ALLOC, DOUBLED, LEFT, RIGHT, MIXED, ROWS, PREDICATED, COPY, DUMMY, WRITE, LAST = range(11)
@@ -124,3 +128,23 @@ def test_a_trace_has_each_core_of_a_mixed_task(tmp_path: Path, mode: str) -> Non
     assert "18 tasks" in summary
     assert re.search(r"^lane  +2 ", summary, re.MULTILINE)
     assert re.search(r"^cube  +1 ", summary, re.MULTILINE)
+
+
+def test_an_expanded_graph_has_the_tasks_and_edges_of_its_body() -> None:
+    cores = {"SCALE": "aiv", "ADD": "aic", "BLOCKS": "aiv", "LANE": "aiv", "LANE_OF_CUBE": "aic"}
+    kernels = [
+        CoreCallable(KernelSource(PUBLISHED / "kernel.cpp", [f"-D{name}"]), core)
+        for name, core in cores.items()
+    ]
+    directions = ("in", "inout", "inout", "scalar")
+    source = OrchestrationSource(PUBLISHED / "graphs.cpp")
+    program = ChipCallable(source, dict(enumerate(kernels)), directions)
+    arrays = [np.ones((8, 16), np.float32) for _ in range(3)]
+    with open_device("a2a3sim", runtime="pto2", block_dim=2) as device:
+        inline, graph = (
+            device.graph(program, *arrays, 3 << 4 | as_graph).to_json() for as_graph in (0, 1)
+        )
+    assert len(graph["tasks"]) > 100
+    assert graph["edges"] == inline["edges"]
+    seen = [(task["name"], task["kernel"], task["line"]) for task in graph["tasks"]]
+    assert seen == [(task["name"], task["kernel"], task["line"]) for task in inline["tasks"]]

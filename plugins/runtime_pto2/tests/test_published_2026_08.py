@@ -223,17 +223,6 @@ def test_random_graphs_equal_their_inline_form(device: Device) -> None:
     assert 2 * 25 <= total < 0.7 * 12 * 25  # the others were expanded from a record
 
 
-def test_tools_see_the_tasks_of_an_expanded_graph(device: Device) -> None:
-    inline, graph = (
-        device.graph(GRAPHS, IN, IN - 3, IN.copy(), 3 << 4 | as_graph).to_json()
-        for as_graph in (0, 1)
-    )
-    assert len(graph["tasks"]) > 100
-    assert graph["edges"] == inline["edges"]
-    seen = [(task["name"], task["kernel"], task["line"]) for task in graph["tasks"]]
-    assert seen == [(task["name"], task["kernel"], task["line"]) for task in inline["tasks"]]
-
-
 @pytest.mark.parametrize("body", [1, 2, 3, 4], ids=["data", "outside", "counts", "pointer"])
 def test_a_body_that_cannot_be_repeated_is_called_each_time(device: Device, body: int) -> None:
     inline, _ = outputs_of_graph(device, body, 7, as_graph=False)

@@ -256,7 +256,7 @@ class Worker(WorkerView, MemoryCalls, TaskSubmitter):
         # takes no lock; in a forked process the object refuses all calls
         runs = self._node.runs or self._node.started_runs()
         function, given, chosen = prepared(graph, args, hazards, self.session)
-        if chosen != "full":
+        if not (isinstance(chosen, str) and chosen == "full"):
             self._shared.end()
         if observation.current is not None and not isinstance(function, ProgramFunction):
             runs.observe(function, given, config, chosen)
