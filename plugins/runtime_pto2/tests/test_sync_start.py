@@ -14,7 +14,7 @@ from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, Orch
 from pto_core.errors import OrchestrationError, TaskTimeoutError
 
 SOURCES = Path(__file__).parent / "published_2026_08"
-PROGRAMS = ("many", "often", "through_pipes", "too_many", "endless")
+PROGRAMS = ("many", "often", "through_pipes", "too_many", "endless", "recorded")
 
 
 def chip() -> ChipCallable:
@@ -57,6 +57,10 @@ def test_blocks_meet_often(device) -> None:
 
 def test_tiles_pass_through_pipes(device) -> None:
     assert run(device, "through_pipes")[:35].tolist() == [2.0 * sum(range(100))] * 35
+
+
+def test_recorded_tasks_wait_for_each_other(device: Device) -> None:
+    assert run(device, "recorded")[:120].tolist() == [1.0, 1.0, 12.0, 0.0] * 30
 
 
 def test_more_blocks_than_cores_end_the_run_with_the_published_code(device: Device) -> None:

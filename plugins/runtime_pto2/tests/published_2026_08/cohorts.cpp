@@ -88,7 +88,26 @@ void endless(const ChipTensor& out) {
   meet(out, 0, kAiv, most(kAiv), 1, 1);
 }
 
-constexpr void (*kPrograms[])(const ChipTensor&) = {many, often, through_pipes, too_many, endless};
+// A body that is recorded: cohorts of all cores, of clusters and of lanes that pass tiles.
+void meet_thrice(const GraphTaskArgs& args) {
+  const ChipTensor& out = args.tensor(0).ref();
+  meet(out, 0, kAiv, most(kAiv), 3);
+  meet(out, 1, kClusters, most(kClusters), 3);
+  pipes(out, 2, 1, 4);
+}
+
+void recorded(const ChipTensor& out) {
+  for (uint32_t i = 0; i < 120; i += 4) {
+    const uint32_t shape[] = {4};
+    const ChipTensor part = out.view(shape, &i);
+    GraphTaskArgs args;
+    args.add_inout(part);
+    rt_submit_graph(GRAPH_KEY("meet"), meet_thrice, args);
+  }
+}
+
+constexpr void (*kPrograms[])(const ChipTensor&) = {many,     often,   through_pipes,
+                                                    too_many, endless, recorded};
 
 }  // namespace
 
