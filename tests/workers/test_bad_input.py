@@ -91,6 +91,14 @@ def test_an_object_that_is_no_handle(world) -> None:
     refused(world, lambda orch: orch.submit_sub(None), "handle")
 
 
+@pytest.mark.parametrize("name", ["remote", "submit", "delay", "map"])
+def test_a_call_of_another_library_names_the_call_to_write(name) -> None:
+    call = "map" if name == "map" else "submit"
+    with pytest.raises(AttributeError, match=rf"'{name}'; write worker.{call}\(copy, \.\.\.\)"):
+        getattr(copy, name)
+    assert not hasattr(copy, "other")
+
+
 def test_a_handle_of_the_wrong_kind(make) -> None:
     w3 = make(num_sub_workers=1, device_ids=[0], **CHIPS)
     chip, sub = w3.register(ChipCallable(on_chip)), w3.register(nothing)

@@ -289,6 +289,16 @@ class Task(Generic[Parameters, Value, Outcome]):
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
+    if not TYPE_CHECKING:  # checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, for a call of Ray or Dask with the call to write."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("remote", "submit", "delay", "map"):
+                call = "map" if name == "map" else "submit"
+                text += f"; write worker.{call}({self.__dict__.get('name', 'task')}, ...)"
+            raise AttributeError(text, name=name, obj=self)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle by name, as a function does; cloudpickle pickles by code."""
         is_by_code = "cloudpickle" in sys._getframe(1).f_globals.get("__name__", "")
