@@ -76,17 +76,15 @@ class Profiles:
 
     def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
         """Return whether a test belongs to a profile, and to its pytest call for ``load``."""
+        if any(map(item.get_closest_marker, OTHER_PROFILES)):
+            return False
         if profile == "slow" and self.runs_without_others(item.nodeid):
             return False
-        own = self.profile_of(item)
-        in_profile = profile == own or (profile == "all" and own not in OTHER_PROFILES)
+        in_profile = profile in ("all", self.profile_of(item))
         return in_profile and self.runs_alone(item.nodeid) == (load == "alone")
 
     def profile_of(self, item: pytest.Item) -> str:
-        """Return the profile of a test; a test that needs a native build is slow."""
-        marked = next(filter(item.get_closest_marker, OTHER_PROFILES), None)
-        if marked is not None:
-            return marked
+        """Return ``quick`` or ``slow``; a test that needs a native build is slow."""
         needs_build = not BUILDS.isdisjoint(getattr(item, "fixturenames", ()))
         return "slow" if needs_build or self.is_slow(item.nodeid) else "quick"
 
@@ -98,8 +96,7 @@ def beginnings(node_id: str) -> list[str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("profiles of ./quickstart test")
-    profiles = ("quick", "slow", "all", "toolchain")
-    group.addoption("--profile", choices=profiles, help="select by quick.toml and by marker")
+    group.addoption("--profile", choices=("quick", "slow", "all"), help="select by quick.toml")
     group.addoption("--load", choices=("parallel", "alone"), default="parallel")
     group.addoption("--costs", metavar="FILE", help="append the cost of each test to a file")
     group.addoption("--counts", metavar="FILE", help="write the number of tests by outcome")
@@ -109,10 +106,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Skip the files that have no test for this call: they take seconds in each process."""
     if not collection_path.is_relative_to(config.rootpath):
         return None
-    profile, load = config.getoption("profile"), config.getoption("load")
-    marker = profile if profile in OTHER_PROFILES else config.getoption("markexpr")
+    marker = config.getoption("markexpr")
     if marker in OTHER_PROFILES and collection_path.match("test_*.py"):
         return None if marker in collection_path.read_text() else True
+    profile, load = config.getoption("profile"), config.getoption("load")
     path = collection_path.relative_to(config.rootpath).as_posix()
     lists = Profiles.read()
     if profile == "quick" and path in lists.slow:

@@ -13,7 +13,6 @@ from profiles import OTHER_PROFILES, Profiles, beginnings
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Profiles.read()
-LOADS = ("parallel", "alone")
 
 
 def test_each_entry_names_tests_that_exist() -> None:
@@ -82,7 +81,7 @@ class Item:
 
 
 def test_a_test_runs_in_one_call_of_one_profile() -> None:
-    calls = [(p, load) for p in ("quick", "slow", "all") for load in LOADS]
+    calls = [(p, load) for p in ("quick", "slow", "all") for load in ("parallel", "alone")]
     for node_id in (*LISTS.alone, *LISTS.slow, "tests/new/test_it.py::test_it"):
         selected = [call for call in calls if LISTS.selects(Item(node_id), *call)]
         profiles = [profile for profile, _ in selected]
@@ -93,9 +92,6 @@ def test_a_test_runs_in_one_call_of_one_profile() -> None:
         assert len({load for _, load in selected}) == 1
         for marker in OTHER_PROFILES:
             assert not any(LISTS.selects(Item(node_id, marker), *call) for call in calls)
-        item = Item(node_id, "toolchain", fixturenames=("native_build",))
-        loads = [load for load in LOADS if LISTS.selects(item, "toolchain", load)]
-        assert loads == ["alone" if LISTS.runs_alone(node_id) else "parallel"]
 
 
 def test_slow_tests_of_plugins_run_in_the_environments_without_other_plugins() -> None:
