@@ -274,3 +274,9 @@ def test_tasks_have_the_name_of_the_function_of_the_program(worker) -> None:
             assert list(executor.map(double, [1, 2], chunksize=2)) == [2, 4]
     names = {name.partition(" ")[0] for name in trace.callables}
     assert names == {"made", "fail", "double", "hold"}
+
+
+def test_calls_of_an_executor_that_no_variable_keeps_run(make) -> None:
+    worker = make(num_sub_workers=1)
+    handles = [worker.executor().submit(pow, 2, number) for number in range(20)]
+    assert [handle.result() for handle in handles] == [2**number for number in range(20)]

@@ -829,3 +829,16 @@ def _with(value: Any) -> TaskArgs:
     args = TaskArgs()
     args.add_scalar(value)
     return args
+
+
+@pytest.mark.parametrize("function", [len, sum, sorted])
+def test_builtin_functions_are_tasks(make, function) -> None:
+    worker = make(num_sub_workers=1)
+    assert worker.submit(task(function), [3, 1, 2]).result() == function([3, 1, 2])
+
+
+def test_a_parameter_that_is_passed_by_keyword_only_cannot_be_written() -> None:
+    with pytest.raises(UsageError, match=r"parameter out of .* is passed by keyword only"):
+
+        @task
+        def by_keyword(x: In, *, out: Out) -> None: ...

@@ -174,7 +174,9 @@ def test_values() -> None:
     with pytest.raises(UsageError, match="float64 is no data type of a tensor"):
         DataType.of(np.float64)
     assert DataType.FP4E2M1.numpy == np.uint8
-    assert scalar_to_uint64(1.0) == 0x3F80_0000
+    for one in (1.0, np.float32(1), np.float16(1), ctypes.c_float(1)):
+        assert scalar_to_uint64(one) == 0x3F80_0000
+    assert [scalar_to_uint64(one) for one in (True, np.int8(-1))] == [1, 2**64 - 1]
     args = arguments(*arrays(), -1)
     assert (args.tensor_count(), args.scalar_count()) == (3, 1)
     assert (args.tensor(1).shapes, args.tag(2)) == ((SIZE,), TensorArgType.INPUT)

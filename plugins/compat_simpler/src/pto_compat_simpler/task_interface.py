@@ -99,6 +99,8 @@ class ArgDirection(enum.StrEnum):
 def scalar_to_uint64(value: Any) -> int:
     """Return the 64 bits of a scalar: a float becomes a float32, an int is extended by its sign."""
     plain = getattr(value, "value", value)
+    if hasattr(plain, "item"):  # a scalar of NumPy or torch
+        plain = plain.item()
     if isinstance(plain, float):
         bits: int = struct.unpack("<I", struct.pack("<f", plain))[0]
         return bits

@@ -233,6 +233,14 @@ def task_signature(
     annotations = _annotations(function)
     positional = _positional(function)
     rest = next((p for p in _parameters(function) if p.kind is p.VAR_POSITIONAL), None)
+    for one in _parameters(function):
+        is_keyword = one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD)
+        if is_keyword and _declared(annotations.get(one.name))[0] in WRITTEN:
+            raise UsageError(
+                f"parameter {one.name} of {_name(function)} is passed by keyword only, so it "
+                "cannot be Out or InOut; put it before the *",
+                name=one.name,
+            )
     return TaskSignature(
         [_listed(p.name, *_declared(annotations.get(p.name))) for p in positional],
         sum(p.default is p.empty for p in positional),

@@ -6,9 +6,9 @@ import concurrent.futures
 import contextlib
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
-from weakref import WeakSet
 
 from pto_core.errors import (
     AbortedError,
@@ -49,8 +49,10 @@ class WorkerExecutor(concurrent.futures.Executor):
     def __init__(self, shared: SharedSession) -> None:
         self._shared = shared
         self._is_shut_down = False
-        self._handles: WeakSet[TaskHandle] = WeakSet()
+        self._handles: weakref.WeakSet[TaskHandle] = weakref.WeakSet()
         self._end: threading.Thread | None = None
+        # calls of an executor that no variable keeps run to their ends, too
+        weakref.finalize(self, _end_in_thread, shared).atexit = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[T]:
         """Submit a call of a function; return its handle.
@@ -101,14 +103,22 @@ class WorkerExecutor(concurrent.futures.Executor):
             if cancel_futures:
                 for handle in list(self._handles):
                     handle.cancel()
-            if self._end is None and self._shared.session is not None:
-                end = threading.Thread(target=self._leave, name="pto executor")
-                start_thread(end)
-                self._end = end
+            if self._end is None:
+                self._end = _end_in_thread(self._shared)
         if wait and self._end is not None:
             self._end.join()
 
-    def _leave(self) -> None:
-        """End the session. Failures are in the handles; this executor raises none."""
-        with contextlib.suppress(AbortedError, ChildDiedError, TaskFailedError, WorkerClosedError):
-            self._shared.end()
+
+def _end_in_thread(shared: SharedSession) -> threading.Thread | None:
+    """Begin to end the session, if one is open; return the thread that waits for its end."""
+    if shared.session is None:
+        return None
+    end = threading.Thread(target=_leave, args=(shared,), name="pto executor")
+    start_thread(end)
+    return end
+
+
+def _leave(shared: SharedSession) -> None:
+    """End the session. Failures are in the handles; the executor raises none."""
+    with contextlib.suppress(AbortedError, ChildDiedError, TaskFailedError, WorkerClosedError):
+        shared.end()

@@ -452,7 +452,8 @@ def _module_by_value(value: Any) -> str | None:
         value = value.func if isinstance(value, functools.partial) else value.__func__
     module = _module_of(value)
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return None if file.startswith(_LIBRARIES) else module
+    is_of_python = module in sys.builtin_module_names or file.startswith(_LIBRARIES)
+    return None if is_of_python else module
 
 
 def _attributes(found: Any, path: str) -> Iterator[Any]:
