@@ -60,7 +60,6 @@ void Cores::set_measurement(const pto_measurement* measurement, bool is_alone) {
 
 void Cores::reset(const pto_topology& topology) noexcept {
   is_observed_ = timing_ || tracer_.has_tasks() || measurement_ != nullptr;
-  blocks_ = topology.blocks;
   pipe_states_.clear();
   for (uint32_t i = 0; i < topology.cores; ++i) {
     Core& core = cores_[i];
@@ -82,6 +81,7 @@ void Cores::dispatch(const pto_dispatch& dispatch, uint32_t thread) noexcept {
   for (uint64_t rest = core.payload->relative_args; rest != 0; rest &= rest - 1) {
     args[__builtin_ctzll(rest)] += reinterpret_cast<uint64_t>(core.payload);
   }
+  if (kernel_of(core).has_hooks) pipe_states_.begin(core.payload->task);
   const uint32_t sequence = next_sequence(core.data_main_base.load(std::memory_order_relaxed));
   core.data_main_base.store(sequence, std::memory_order_release);
 }
@@ -89,16 +89,15 @@ void Cores::dispatch(const pto_dispatch& dispatch, uint32_t thread) noexcept {
 void Cores::execute(uint32_t index, pto_activity_slot& slot, uint32_t worker) noexcept {
   Core& core = cores_[index];
   note_kernel(slot, *core.payload, index);
-  if (kernel_of(core).has_hooks) {
-    const uint32_t cluster = index < blocks_ ? index : (index - blocks_) / 2;
-    set_place({core.payload, cluster, &pipe_states_});
-  }
+  const bool has_hooks = kernel_of(core).has_hooks;
+  if (has_hooks) set_place({core.payload, &pipe_states_});
   if (is_observed_) {
     call_observed(core, index, worker);
   } else {
     call(core, index);
   }
   note_return(slot);
+  if (has_hooks) pipe_states_.end(core.payload->task);
   if (memory_.checking() && !core.faulted) check_buffers(core, index);
   ++core.tasks;
   const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
@@ -112,6 +111,7 @@ void Cores::fail_to_start(uint32_t index) noexcept {
        "further threads; permit more threads, or run with a smaller block_dim",
        kernel_of(core).name.c_str(), core.payload->func_id);
   complete_fault(core, index);
+  if (kernel_of(core).has_hooks) pipe_states_.end(core.payload->task);
   const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
   core.cond.store(sequence | PTO_COND_FINISHED, std::memory_order_release);
 }

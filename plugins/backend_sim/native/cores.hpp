@@ -111,7 +111,6 @@ class Cores {
   std::unique_ptr<PageGuard> guard_;
   bool is_observed_ = false;  // whether this run times, traces or measures kernels
   uint32_t capabilities_ = 0;
-  uint32_t blocks_ = 0;  // of the topology
   PipeStates pipe_states_;
   std::array<Core, PTO_MAX_CORES> cores_{};
   char* payloads_ = nullptr;  // a sparse mapping that contains a payload buffer for each core

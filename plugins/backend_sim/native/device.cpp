@@ -36,7 +36,7 @@ pto_status SimDevice::open(pto_error* error) {
   tracer_.table() = make_platform(*this, !threads, options_.timing);
   const uint32_t workers = threads ? options_.workers : 1;
   tracer_.open(workers);
-  const uint32_t slots = std::min<uint32_t>(workers + 3 * options_.blocks, PTO_ACTIVITY_SLOTS);
+  const uint32_t slots = workers + 3 * options_.blocks;
   status = activity_.open(options_.activity_fd, id_, slots, error);
   if (status != PTO_OK) return status;
   install_crash_handler();

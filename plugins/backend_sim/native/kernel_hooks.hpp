@@ -8,40 +8,44 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
 
 #include "pto/abi/payload.h"
 
 namespace pto::sim {
 
-// The memory that kernels share: one buffer for each cluster and key. A buffer belongs to one task
-// at a time. It is zero when a task first asks for it, and lives at least as long as the task.
+// The memory that the kernels of a task share: one buffer for each key, zero at first. It lives
+// until all kernels of the task have ended. Any thread may call the methods.
 class PipeStates {
  public:
+  // A kernel of the task is dispatched. Those that run together are dispatched before one starts.
+  void begin(uint64_t task) noexcept;
+  void end(uint64_t task) noexcept;
   // Returns the buffer, aligned to 64 bytes. Returns null if memory is exhausted, or if another
-  // lane of the task has asked for fewer bytes. Any thread may call this.
-  void* find(uint32_t cluster, uint64_t task, uint64_t key, size_t bytes) noexcept;
+  // kernel of the task has asked for fewer bytes.
+  void* find(uint64_t task, uint64_t key, size_t bytes) noexcept;
   // Called between runs.
-  void clear() noexcept { states_.clear(); }
+  void clear() noexcept { tasks_.clear(); }
 
  private:
   struct Free {
     void operator()(void* memory) const noexcept { std::free(memory); }
   };
   struct State {
-    uint64_t task = 0;
     size_t bytes = 0;
     std::unique_ptr<void, Free> memory;
   };
+  struct Task {
+    uint32_t kernels = 0;  // that have not ended
+    std::map<uint64_t, State> states;
+  };
 
   std::mutex mutex_;
-  std::map<std::pair<uint32_t, uint64_t>, State> states_;
+  std::map<uint64_t, Task> tasks_;
 };
 
 // Where the calling thread runs a kernel.
 struct KernelPlace {
   const pto_payload* payload = nullptr;
-  uint32_t cluster = 0;
   PipeStates* states = nullptr;
 };
 void set_place(const KernelPlace& place) noexcept;

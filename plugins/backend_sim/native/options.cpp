@@ -28,7 +28,7 @@ uint32_t available_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<uint32_t>(std::clamp(CPU_COUNT(&set), 1, PTO_ACTIVITY_SLOTS));
+  return static_cast<uint32_t>(std::clamp<int>(CPU_COUNT(&set), 1, kMostWorkers));
 }
 
 pto_status parse_number(const pto_option& option, uint64_t least, uint64_t most, uint64_t& value,
@@ -94,7 +94,7 @@ pto_status parse_option(const pto_option& option, Options& options, pto_error* e
   if (key == "memory_bytes") {
     return parse_into(option, kLeastMemoryBytes, kMostMemoryBytes, options.memory_bytes, error);
   }
-  if (key == "workers") return parse_into(option, 0, PTO_ACTIVITY_SLOTS, options.workers, error);
+  if (key == "workers") return parse_into(option, 0, kMostWorkers, options.workers, error);
   if (key == "blocks") return parse_into(option, 1, PTO_MAX_BLOCKS, options.blocks, error);
   if (key == "timing") return parse_switch(option, options.timing, error);
   if (key == "activity_fd") return parse_into(option, 0, INT32_MAX, options.activity_fd, error);

@@ -14,6 +14,8 @@ namespace pto::sim {
 
 enum class Mode { threads, deterministic };
 
+constexpr uint32_t kMostWorkers = 62;
+
 struct Options {
   Mode mode = Mode::threads;
   uint64_t seed = 0;
@@ -21,7 +23,7 @@ struct Options {
   bool gaps = false;
   uint64_t memory_bytes = 8ull << 30;
   // the value 0 in the options means one worker for each CPU of the affinity mask; parse_options()
-  // replaces it by a number from 1 to PTO_ACTIVITY_SLOTS
+  // replaces it by a number from 1 to kMostWorkers
   uint32_t workers = 0;
   uint32_t blocks = 24;
   bool timing = false;

@@ -14,7 +14,7 @@ from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, Orch
 from pto_core.errors import OrchestrationError, TaskTimeoutError
 
 SOURCES = Path(__file__).parent / "published_2026_08"
-PROGRAMS = ("many", "often", "through_pipes", "too_many", "endless", "recorded")
+PROGRAMS = ("many", "often", "through_pipes", "too_many", "endless", "recorded", "apart")
 
 
 def chip() -> ChipCallable:
@@ -24,6 +24,7 @@ def chip() -> ChipCallable:
         for name in ("BARRIER", "PIPE")
         for core in ("aiv", "aic")
     ]
+    kernels.append(CoreCallable(KernelSource(SOURCES / "cohort_kernel.cpp", ["-DOWN"]), "aiv"))
     source = OrchestrationSource(SOURCES / "cohorts.cpp")
     return ChipCallable(source, dict(enumerate(kernels)), ("inout", "scalar"))
 
@@ -59,6 +60,10 @@ def test_tiles_pass_through_pipes(device) -> None:
     assert run(device, "through_pipes")[:35].tolist() == [2.0 * sum(range(100))] * 35
 
 
+def test_the_tasks_of_a_cluster_have_memory_of_their_own(device: Device) -> None:
+    assert run(device, "apart")[:40].tolist() == [1.0] * 40
+
+
 def test_recorded_tasks_wait_for_each_other(device: Device) -> None:
     assert run(device, "recorded")[:120].tolist() == [1.0, 1.0, 12.0, 0.0] * 30
 
@@ -72,9 +77,11 @@ def test_more_blocks_than_cores_end_the_run_with_the_published_code(device: Devi
     assert int(blocks) == int(cores) + 1
 
 
-@pytest.mark.parametrize("mode", ["threads", "deterministic"])
-def test_a_cohort_that_never_ends_is_ended_by_the_time_limit(mode: str) -> None:
-    settings = {"sim.mode": mode}
+@pytest.mark.parametrize(
+    ("mode", "workers"), [("threads", 0), ("threads", 62), ("deterministic", 0)]
+)
+def test_a_cohort_that_never_ends_is_ended_by_the_time_limit(mode: str, workers: int) -> None:
+    settings = {"sim.mode": mode, "sim.workers": workers}
     device = open_device(
         "a2a3sim", runtime="pto2", block_dim=2, settings=settings, task_timeout_s=1
     )

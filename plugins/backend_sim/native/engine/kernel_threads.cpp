@@ -39,13 +39,13 @@ void KernelThreads::run(pto_core_mask cores) noexcept {
   is_recorded_ = true;
   for (pto_core_mask rest = cores; !empty(rest);) {
     const uint32_t core = take_first(rest);
-    tracer.start_kernel(number(core), run_.cores().payload(core), core);
+    tracer.start_kernel(track(core), run_.cores().payload(core), core);
   }
   start(cores);
   for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) park(running_, left);
   for (pto_core_mask rest = cores; !empty(rest);) {
     const uint32_t core = take_first(rest);
-    tracer.end_kernel(number(core), run_.cores().payload(core), core, 0);
+    tracer.end_kernel(track(core), run_.cores().payload(core), core, 0);
   }
 }
 
@@ -87,15 +87,14 @@ void KernelThreads::work(uint32_t core) noexcept {
 
 void KernelThreads::run_kernel(uint32_t core) noexcept {
   Cores& cores = run_.cores();
-  pto_activity_slot hidden{};  // for threads beyond the slots of the page
-  const bool is_shown = first_ + core < PTO_ACTIVITY_SLOTS;
-  pto_activity_slot& slot = is_shown ? activity_.slot(number(core)) : hidden;
+  static_assert(kMostWorkers + PTO_MAX_CORES <= PTO_ACTIVITY_SLOTS);
+  pto_activity_slot& slot = activity_.slot(first_ + core);
   const CrashNote note = {activity_.page(), &slot, device_, &run_.topology().blocks,
-                          is_shown && activity_.is_shared()};
+                          activity_.is_shared()};
   set_crash_note(&note);
   const uint32_t scheduler = cores.scheduler(core);
   if (!is_recorded_) cores.acknowledge(core);
-  cores.execute(core, slot, is_recorded_ ? Cores::kUntraced : number(core));
+  cores.execute(core, slot, is_recorded_ ? Cores::kUntraced : track(core));
   set_crash_note(nullptr);
   if (events_.ended) events_.ended(scheduler);
   const std::lock_guard lock(mutex_);
@@ -104,8 +103,9 @@ void KernelThreads::run_kernel(uint32_t core) noexcept {
   if (events_.idle) events_.idle();
 }
 
-uint32_t KernelThreads::number(uint32_t core) const noexcept {
-  return std::min<uint32_t>(first_ + core, PTO_ACTIVITY_SLOTS - 1);
+// Threads for which no track is left share the last one.
+uint32_t KernelThreads::track(uint32_t core) const noexcept {
+  return std::min<uint32_t>(first_ + core, kMostWorkers - 1);
 }
 
 }  // namespace pto::sim

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kVisitor = uint64_t{1} << 63;
 constexpr uint64_t kTogether = uint64_t{1} << 62;
-static_assert(PTO_ACTIVITY_SLOTS <= 62, "the lower bits are those of the workers");
+static_assert(kMostWorkers <= 62, "the lower bits are those of the workers");
 // How often a waiting caller checks whether callbacks wait behind a long callback.
 constexpr int64_t kCheckNs = 10'000'000;
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "options.hpp"
 #include "pto/abi/backend.h"
 #include "waiting.hpp"
 
@@ -152,7 +153,7 @@ class Tracer {
   }
   // Threads for which no track is left share the last one of the workers.
   std::unique_lock<std::mutex> lock_track(uint32_t worker) {
-    if (worker < PTO_ACTIVITY_SLOTS - 1) return {};
+    if (worker < kMostWorkers - 1) return {};
     return std::unique_lock(last_track_);
   }
   pto_clock_pair clock_pair() const noexcept { return {clock(), clock_ns()}; }

@@ -4,7 +4,7 @@
 
 namespace {
 
-enum Kernel { kBarrier = 0, kBarrierOfCube = 1, kPipe = 2, kPipeOfCube = 3 };
+enum Kernel { kBarrier = 0, kBarrierOfCube = 1, kPipe = 2, kPipeOfCube = 3, kOwn = 4 };
 enum Shape { kAiv, kAic, kClusters };
 
 ChipTensor element(const ChipTensor& out, uint32_t index) {
@@ -106,8 +106,19 @@ void recorded(const ChipTensor& out) {
   }
 }
 
-constexpr void (*kPrograms[])(const ChipTensor&) = {many,     often,   through_pipes,
-                                                    too_many, endless, recorded};
+// Single tasks on the cores of the same clusters, which ask for the same key.
+void apart(const ChipTensor& out) {
+  for (uint32_t i = 0; i < 40; ++i) {
+    const ChipTensor result = element(out, i);
+    CoreTaskArgs args;
+    args.add_output(result);
+    args.add_scalar(64 + 4096 * (i % 3));
+    rt_submit_aiv_task(kOwn, args);
+  }
+}
+
+constexpr void (*kPrograms[])(const ChipTensor&) = {many,    often,    through_pipes, too_many,
+                                                    endless, recorded, apart};
 
 }  // namespace
 

@@ -16,7 +16,7 @@
 #include "pto/abi/version.h"
 
 #define PTO_ACTIVITY_MAGIC 0x41435450u /* "PTCA" */
-#define PTO_ACTIVITY_SLOTS 62
+#define PTO_ACTIVITY_SLOTS 190
 
 typedef struct pto_activity_slot {
   uint64_t sequence; /* odd while a kernel runs */
@@ -44,7 +44,7 @@ typedef struct pto_activity_page {
   pto_activity_slot slot[PTO_ACTIVITY_SLOTS];
 } pto_activity_page;
 
-PTO_ABI_ASSERT(sizeof(pto_activity_page) == 4096, "the activity page is one memory page");
+PTO_ABI_ASSERT(sizeof(pto_activity_page) == 12288, "pto_activity_page");
 PTO_ABI_ASSERT(offsetof(pto_activity_page, capabilities) == 16, "pto_activity_page.capabilities");
 PTO_ABI_ASSERT(offsetof(pto_activity_page, slot) == 128, "pto_activity_page.slot");
 

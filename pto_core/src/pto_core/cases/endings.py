@@ -23,7 +23,7 @@ from pto_core.errors import (
 )
 from pto_core.errors.values import signal_text
 
-PAGE_BYTES = 4096
+PAGE_BYTES = 12288
 _MAGIC = 0x41435450
 _HEADER = struct.Struct("<IIIiI")
 _SLOT = struct.Struct("<QQiiQQQ")
