@@ -19,7 +19,7 @@ KERNELS = {"SCALE": "aiv", "ADD": "aic", "BLOCKS": "aiv", "LANE": "aiv", "LANE_O
 PROGRAMS = (
     *("allocated_outputs", "views", "permuted", "blocks", "explicit_dependencies", "data"),
     *("manual_tensor", "counts", "fatal", "outside", "scalar_first", "auto_in_manual"),
-    *("unknown_dependency", "clusters", "predicates", "freed"),
+    *("unknown_dependency", "clusters", "predicates", "freed", "kept_operand"),
 )
 IN = np.arange(128, dtype=np.float32).reshape(8, 16) + 1
 
@@ -141,6 +141,7 @@ MISTAKES = {
     "dependencies_20": (4, r"mistakes\.cpp:\d+: .* depends on 20 live tasks"),
     "full_tensor_map": (11, r"the tensor map's pool has no free space: .* at mistakes\.cpp:\d+"),
     "throws": (0, r"the orchestration threw an exception: no more"),
+    "expired_operand": (5, r"mistakes\.cpp:\d+: the operand of the predicate .* scope has ended"),
 }
 SMALL = {
     "pto2.task_window": 32,
@@ -223,7 +224,17 @@ def test_random_graphs_equal_their_inline_form(device: Device) -> None:
     assert 2 * 25 <= total < 0.7 * 12 * 25  # the others were expanded from a record
 
 
-@pytest.mark.parametrize("body", [1, 2, 3, 4], ids=["data", "outside", "counts", "pointer"])
+BODIES = {"data": 1, "outside": 2, "counts": 3, "pointer": 4, "place": 5, "struct": 6}
+
+
+@pytest.mark.parametrize("mode", ["threads", "deterministic"])
+def test_the_operand_of_a_predicate_stays_in_memory_until_it_is_read(mode: str) -> None:
+    settings = {"sim.mode": mode, "pto2.heap": "64K"}
+    with open_device("a2a3sim", runtime="pto2", block_dim=2, settings=settings) as device:
+        np.testing.assert_array_equal(run(device, "kept_operand"), IN * 2**10)
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_body_that_cannot_be_repeated_is_called_each_time(device: Device, body: int) -> None:
     inline, _ = outputs_of_graph(device, body, 7, as_graph=False)
     graph, calls = outputs_of_graph(device, body, 7, as_graph=True)

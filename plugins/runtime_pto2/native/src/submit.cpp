@@ -95,6 +95,7 @@ bool SubmitChecks::check(Draft& draft) {
   if (!check_kernel(draft)) return false;
   if (task.start == PTO_START_TOGETHER && draft.count > 1) draft.traits |= kIsCohort;
   if (task.num_dependencies != 0 && !check_dependencies(draft)) return false;
+  if (task.predicate != nullptr && !check_operand(draft)) return false;
   if (task.clusters != nullptr && !check_clusters(draft)) return false;
   return check_parameters(draft);
 }
@@ -136,6 +137,14 @@ bool SubmitChecks::check_lanes(Draft& draft) {
                                                 : ", but it is registered for the other core type");
   }
   return true;
+}
+
+bool SubmitChecks::check_operand(const Draft& draft) {
+  const int64_t owner = draft.task.predicate->owner;
+  if (owner == kNoTask || is_scope_open(owner)) return true;
+  return reject(run_.context, draft, {PTO_ERROR_USAGE}, "the operand of the predicate of ",
+                RingTaskName{draft.id}, " is an output of ", RingTaskName{owner},
+                ", whose scope has ended; submit both tasks in one scope");
 }
 
 bool SubmitChecks::reject_kernel(const Draft& draft) {
@@ -545,6 +554,9 @@ void RingSubmitter::find_chip_edges(Draft& draft) {
     }
     if (run_.is_full && param.tag != PTO_TAG_INPUT) find_readers(here);
   }
+  if (task.predicate != nullptr && task.predicate->owner != kNoTask && task.is_manual == 0) {
+    edges.add(run_.rings.slot_of_task(task.predicate->owner), kHolds);
+  }
   for (uint64_t index = 0; index < task.num_dependencies; ++index) {
     const pto_dependency& stated = task.dependencies[index];
     const TaskId producer = TaskId::of(stated.task);
@@ -729,7 +741,7 @@ bool RingSubmitter::log_operand(const pto_tensor_task& task) {
   operand.buffer = {task.predicate->address, engine::kElementBytes[task.predicate->dtype]};
   operand.dtype = task.predicate->dtype;
   operand.tag = PTO_TAG_INPUT;
-  operand.owner = -1;
+  operand.owner = task.predicate->owner;
   operand.owner = owner_of(operand);
   operand.reserved[0] = static_cast<uint8_t>(task.num_params);
   operand.reserved[1] = PTO_LOGGED_ACCESS_NONE;

@@ -34,6 +34,7 @@ class SubmitChecks {
   bool check_lanes(Draft& draft);
   bool check_clusters(const Draft& draft);
   bool check_dependencies(const Draft& draft);
+  bool check_operand(const Draft& draft);
   bool check_parameters(Draft& draft);
   bool check_signature(const Draft& draft, const pto_signature& signature);
   bool check_tensor(Draft& draft, uint32_t index);

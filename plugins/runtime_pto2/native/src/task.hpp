@@ -111,7 +111,6 @@ struct ChipPayload {
   pto_global_context global;
   Lane lanes[PTO_LANES];
   pto_predicate predicate;
-  uint64_t reserved;
 };
 static_assert(offsetof(ChipPayload, args) == sizeof(pto_payload), "pto_payload_args");
 static_assert(sizeof(ChipPayload) % 64 == 0, "ChipTensor is aligned to 64 bytes");

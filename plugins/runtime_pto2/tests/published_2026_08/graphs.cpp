@@ -7,7 +7,15 @@
 namespace {
 
 enum Kernel { kScale = 0, kAdd = 1 };
-enum Body { kRandom = 0, kReadsData = 1, kUsesOutside = 2, kCounts = 3, kHasPointer = 4 };
+enum Body {
+  kRandom = 0,
+  kReadsData = 1,
+  kUsesOutside = 2,
+  kCounts = 3,
+  kHasPointer = 4,
+  kReadsPlace = 5,
+  kHasStruct = 6
+};
 
 constexpr int kCalls = 12;
 constexpr uint32_t kPart[] = {4, 16};
@@ -139,20 +147,33 @@ void other_body(const GraphTaskArgs& args, uint64_t kind, const float* pointer) 
   float number = 0.5f;
   if (kind == kReadsData) number = get_tensor_data<float>(to, 2, first) * 0.5f;
   if (kind == kCounts) number = static_cast<float>(calls % kCalls);
+  if (kind == kReadsPlace) number = 0.01f * static_cast<float>(to.start_offset);
   if (pointer != nullptr) number = *pointer;
   scale(kind == kUsesOutside ? *outside : args.tensor(0).ref(), to, args.scalar(0), number);
 }
+
+struct Configuration {
+  const float* number;
+};
 
 void call(bool is_graph, uint32_t kind, uint64_t seed, const GraphTaskArgs& args, float number) {
   if (!is_graph) {
     PTO2_SCOPE() {
       if (kind == kRandom) random_body(args, seed, 12);
-      if (kind != kRandom) other_body(args, kind, kind == kHasPointer ? &number : nullptr);
+      const bool has_number = kind == kHasPointer || kind == kHasStruct;
+      if (kind != kRandom) other_body(args, kind, has_number ? &number : nullptr);
     }
   } else if (kind == kRandom) {
     rt_submit_graph(GRAPH_KEY("random"), random_body, args, seed, uint32_t{12});
   } else if (kind == kHasPointer) {
     rt_submit_graph(other_body, args, uint64_t{kind}, static_cast<const float*>(&number));
+  } else if (kind == kHasStruct) {
+    rt_submit_graph(
+        GRAPH_KEY("struct"),
+        [](const GraphTaskArgs& of, const Configuration& config) {
+          other_body(of, kHasStruct, config.number);
+        },
+        args, Configuration{&number});
   } else {
     rt_submit_graph(
         GRAPH_KEY("other"),

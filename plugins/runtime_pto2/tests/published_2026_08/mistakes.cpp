@@ -185,6 +185,20 @@ void throws(const ChipTensor&, const ChipTensor&) {
   throw std::runtime_error("no more");
 }
 
+void expired_operand(const ChipTensor& in, const ChipTensor&) {
+  const uint32_t one[] = {1};
+  const TensorCreateInfo info(one, 1, DataType::INT32);
+  CoreTaskPredicate predicate;
+  PTO2_SCOPE() {
+    predicate.operand = {alloc_tensors(info).get_ref(0), 1, {0}};
+  }
+  predicate.op = PredicateOp::EQ;
+  CoreTaskArgs args;
+  args.add_input(in);
+  args.set_predicate(predicate);
+  rt_submit_aiv_task(kScale, args);
+}
+
 constexpr void (*kMistakes[])(const ChipTensor&, const ChipTensor&) = {tensors_33,
                                                                        scalars_17,
                                                                        dependencies_3_of_2,
@@ -209,7 +223,8 @@ constexpr void (*kMistakes[])(const ChipTensor&, const ChipTensor&) = {tensors_3
                                                                        too_large_output,
                                                                        dependencies_20,
                                                                        full_tensor_map,
-                                                                       throws};
+                                                                       throws,
+                                                                       expired_operand};
 
 }  // namespace
 

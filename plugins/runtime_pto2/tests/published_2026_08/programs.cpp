@@ -230,10 +230,45 @@ void freed(const ChipTensor& in, const ChipTensor&) {
   get_tensor_data<float>(kept, 2, corner);
 }
 
+// The operand is in an inner scope. Its memory is the next one to be used again while the task
+// waits.
+void kept_operand(const ChipTensor& in, const ChipTensor& out) {
+  scale(in, out, 1, 0);
+  const uint32_t large[] = {64, 64};
+  for (int round = 0; round < 10; ++round) {
+    PTO2_SCOPE() {
+      const TaskOutputTensors slow = alloc_tensors(TensorCreateInfo(large, 2));
+      PTO2TaskId last = slow.task_id();
+      for (int i = 0; i < 8; ++i) {
+        CoreTaskArgs args;
+        args.add_inout(slow.get_ref(0), slow.get_ref(0));
+        args.add_scalar(1.0f, 0.0f);
+        last = rt_submit_aiv_task(kScale, args).task_id();
+      }
+      for (int32_t i = 0; i < 8; ++i) {
+        PTO2_SCOPE() {
+          TensorCreateInfo info(large, 2, DataType::INT32);
+          info.set_initial_value(i);
+          CoreTaskPredicate predicate;
+          const TaskOutputTensors made = alloc_tensors(info);
+          predicate.operand = {made.get_ref(0), 2, {0, 0}};
+          predicate.op = PredicateOp::EQ;
+          CoreTaskArgs args;
+          args.add_inout(out, out);
+          args.add_scalar(2.0f, 0.0f);
+          args.set_dependencies(&last, 1);
+          args.set_predicate(predicate);
+          if (i == 0) rt_submit_aiv_task(kScale, args);
+        }
+      }
+    }
+  }
+}
+
 constexpr void (*kPrograms[])(const ChipTensor&, const ChipTensor&) = {
     allocated_outputs,  views,    permuted,   blocks,  explicit_dependencies, data,
     manual_tensor,      counts,   fatal,      outside, scalar_first,          auto_in_manual,
-    unknown_dependency, clusters, predicates, freed};
+    unknown_dependency, clusters, predicates, freed,   kept_operand};
 
 }  // namespace
 

@@ -158,13 +158,14 @@ enum {
 };
 typedef struct pto_predicate {
   uint64_t address;
+  int64_t owner; /* the task whose output contains the address, or -1 */
   int64_t target;
   uint8_t op;    /* PTO_PREDICATE_*; 0: no condition */
   uint8_t dtype; /* PTO_DTYPE_* of an integer with 1 to 8 bytes */
   uint8_t reserved[6];
 } pto_predicate;
 
-PTO_ABI_ASSERT(sizeof(pto_predicate) == 24, "pto_predicate");
+PTO_ABI_ASSERT(sizeof(pto_predicate) == 32, "pto_predicate");
 
 /* One task of a submit with tensors, or `block_dim` tasks that differ in their block id. */
 typedef struct pto_tensor_task {

@@ -20,9 +20,9 @@
 //
 // A record contains no addresses. It refers to a tensor as a part of a tensor of the arguments or
 // of an output of a recorded task, and to a scalar as a scalar of the arguments, or its value. So
-// these bodies are called each time: those that access data of tensors or mark ranges, that use
-// tensors or tasks which are neither arguments nor their own, that have captures, or whose
-// configuration contains pointers.
+// these bodies are called each time: those that access data of tensors, dump them or mark ranges,
+// that use tensors or tasks which are neither arguments nor their own, that have captures, or whose
+// configuration is more than numbers and enumerators.
 #ifndef PTO_GRAPH_H
 #define PTO_GRAPH_H
 
@@ -147,10 +147,16 @@ constexpr uint64_t hash_of(const char* name) {
 //
 // `words_` describes them completely, without addresses and task ids: two records with equal words
 // submit the same tasks for the same arguments.
+//
+// A body may read where a tensor of the arguments is. So the record is used for a tensor at another
+// place only after two records with different places of this tensor were equal.
 class GraphRecord : public SubmitObserver {
  public:
   GraphRecord(uint32_t serial, const GraphTaskArgs& args, std::vector<uint64_t> form)
-      : serial_(serial), form_(std::move(form)), shapes_(args.num_tensors_) {
+      : serial_(serial),
+        form_(std::move(form)),
+        shapes_(args.num_tensors_),
+        has_moved_(args.num_tensors_) {
     for (uint32_t i = 0; i < args.num_tensors_; ++i) {
       shapes_[i] = *args.tensors_[i];
       shapes_[i].origin = serial_ << kSerialShift | i;
@@ -167,9 +173,23 @@ class GraphRecord : public SubmitObserver {
   const GraphTaskArgs& body_args() const { return body_; }
   const std::vector<uint64_t>& form() const { return form_; }
   bool is_usable() const { return is_usable_ && depth_ == 0; }
-  bool is_verified() const { return is_verified_; }
-  void set_verified() { is_verified_ = true; }
   bool has_equal_submits(const GraphRecord& other) const { return words_ == other.words_; }
+
+  // Called for a later record with equal submits.
+  void confirm(const GraphRecord& other) {
+    is_confirmed_ = true;
+    for (uint32_t i = 0; i < shapes_.size(); ++i) {
+      if (!is_at(shapes_[i], other.shapes_[i])) has_moved_[i] = true;
+    }
+  }
+  // Return whether the body need not be called for these arguments, which fit.
+  bool is_confirmed_for(const GraphTaskArgs& args) const {
+    bool is_known = is_confirmed_;
+    for (uint32_t i = 0; i < args.num_tensors_ && is_known; ++i) {
+      is_known = has_moved_[i] || is_at(shapes_[i], *args.tensors_[i]);
+    }
+    return is_known;
+  }
 
   // Return whether a call has the form of this record.
   bool fits(const std::vector<uint64_t>& form, const GraphTaskArgs& args) const {
@@ -274,6 +294,11 @@ class GraphRecord : public SubmitObserver {
     pto_predicate predicate;
   };
 
+  static bool is_at(const ChipTensor& one, const ChipTensor& other) {
+    return one.buffer.addr == other.buffer.addr && one.start_offset == other.start_offset &&
+           one.owner_task_id == other.owner_task_id;
+  }
+
   template <class... Values>
   void describe(Values... values) {
     (words_.push_back(static_cast<uint64_t>(values)), ...);
@@ -324,6 +349,7 @@ class GraphRecord : public SubmitObserver {
       const Base base = base_of(one.operand, args);
       one.predicate.address =
           base.address + (base.start_offset + one.operand.offset) * one.operand_bytes;
+      one.predicate.owner = base.owner;
     }
     one.id = run.calls().submit(run.runtime(), &one.task);
     for (uint32_t i = 0; i < one.num_tensors && one.id >= 0; ++i) {
@@ -359,11 +385,12 @@ class GraphRecord : public SubmitObserver {
   uint32_t serial_;
   std::vector<uint64_t> form_;
   std::vector<ChipTensor> shapes_;  // the tensors of the call that was recorded
+  std::vector<bool> has_moved_;     // by tensor: whether equal records had it at different places
   GraphTaskArgs body_;
   uint64_t read_ = 0;  // bit i: the body has read the value of scalar i
   uint32_t depth_ = 0;
   bool is_usable_ = true;
-  bool is_verified_ = false;
+  bool is_confirmed_ = false;
   std::vector<uint64_t> words_;
   std::vector<Step> steps_;
   std::vector<Task> tasks_;
@@ -475,7 +502,7 @@ class Graphs {
     for (const std::unique_ptr<GraphRecord>& one : found.records) {
       if (one->fits(form_, args)) known = one.get();
     }
-    if (known != nullptr && known->is_verified()) {
+    if (known != nullptr && known->is_confirmed_for(args)) {
       known->expand(run, args);
       return true;
     }
@@ -497,7 +524,7 @@ class Graphs {
         found.is_inline = true;
         return;
       }
-      return one->set_verified();
+      return one->confirm(*record);
     }
     record->connect();
     found.records.push_back(std::move(record));
@@ -529,8 +556,9 @@ inline Graphs* current_graphs = nullptr;
 template <class Type>
 inline const char identity_of = 0;
 
+// Other types may contain pointers, or bytes that have no value.
 template <class Value>
-constexpr bool is_comparable = std::is_trivially_copyable_v<Value> && !std::is_pointer_v<Value>;
+constexpr bool is_comparable = std::is_arithmetic_v<Value> || std::is_enum_v<Value>;
 
 template <class Value>
 void append_bytes(std::vector<uint64_t>& form, const Value& value) {

@@ -87,6 +87,7 @@ inline TaskOutputTensors rt_submit_task(const MixedKernels& kernels, const CoreT
   if (kernels.aic_kernel_id < 0 && kernels.aiv0_kernel_id < 0 && kernels.aiv1_kernel_id < 0) {
     run.fail(PTO2_ERROR_INVALID_ARGS, "MixedKernels names no kernel; set at least one of its ids",
              {file, line});
+    return {};
   }
   return CoreTaskArgsReader(run, args).submit(-1, -1, {file, line}, kernels);
 }

@@ -355,7 +355,10 @@ class CoreTaskArgsReader {
     if (id < 0) return failed_outputs(outputs, count);
     take_outputs(tensors, outputs);
     if (run_.observer() != nullptr) run_.observer()->submitted({task, id, tensors, outputs, *this});
-    if (args_.dumped_ != 0) log_dumped(id, outputs);
+    if (args_.dumped_ != 0) {
+      if (run_.observer() != nullptr) run_.observer()->cannot_record();
+      log_dumped(id, outputs);
+    }
     return {outputs, count, pto_orchestration::published_id(id), run_.scope()};
   }
 
@@ -435,6 +438,7 @@ class CoreTaskArgsReader {
     const uint64_t offset =
         tensor.compute_flat_offset(predicate.operand.indices, predicate.operand.ndims);
     out.address = tensor.buffer.addr + offset * get_element_size(dtype);
+    out.owner = pto_orchestration::native_id(tensor.owner_task_id);
     out.target = predicate.target;
     out.op = static_cast<uint8_t>(predicate.op);
     out.dtype = pto_orchestration::kNativeTypes[static_cast<uint8_t>(dtype)];
