@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import heapq
 import importlib
 import inspect
 import itertools
 import pickle
+import random
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -57,7 +60,44 @@ def figures(effort: Effort) -> Iterator[Figure]:
                 for title, (module, pool) in systems.items()
             }
             yield from _compared(program, interleaved(measures, effort.repeats), systems, missing)
+    yield from _uneven_tasks(effort)
     yield from _values(effort)
+
+
+def _uneven_tasks(effort: Effort) -> Iterator[Figure]:
+    """Compare the time of tasks of random lengths with a list schedule; each sample has its own."""
+    rest, count = task(_rest), effort.size(200)
+
+    def over_a_list_schedule(worker: Worker, children: int, seed: int) -> float:
+        lengths = random.Random(seed)
+        seconds = [min(0.01 * lengths.paretovariate(1.5), 1.0) for _ in range(count)]
+        ends = [0.0] * children
+        for one in seconds:
+            heapq.heapreplace(ends, ends[0] + one)
+
+        def submit_all() -> None:
+            with worker.session() as s:
+                for one in seconds:
+                    s.submit(rest, one)
+
+        return wall_s(submit_all) / max(ends)
+
+    for children in (2, 4):
+        with Worker(level=3, num_sub_workers=children) as worker:
+            worker.map(_rest, [0.01] * children)
+            taken = [over_a_list_schedule(worker, children, n) for n in range(effort.repeats)]
+        yield Figure(
+            f"Worker, tasks of random lengths, {children} children, over a list schedule",
+            "x",
+            taken,
+            1.05,
+            peer_name="list schedule",
+            peer=[1.0] * len(taken),
+        )
+
+
+def _rest(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def _values(effort: Effort) -> Iterator[Figure]:

@@ -80,6 +80,8 @@ BUDGETS = {
     "1,000,000 waiting tasks of one tensor": ("MB", 350.0),
     "one-task run on a simulated chip of a Worker, median": ("ms", 0.3),
     "Worker, small pickled argument and result, pipelined": ("us/task", 6.0),
+    "Worker, tasks of random lengths, 2 children, over a list schedule": ("x", 1.05),
+    "Worker, tasks of random lengths, 4 children, over a list schedule": ("x", 1.05),
     "Worker, result of 100 MiB, share of the rate of memcpy": ("x", 0.6),
     "pto --help": ("s", 0.2),
     "pto run examples/01_vector, warm cache": ("s", 0.5),

@@ -251,7 +251,7 @@ def test_terminated_parent_cleans_up(case) -> None:
 
 def test_full_disk_in_the_cache(case, tmp_path) -> None:
     case.cache = tmp_path / "other-cache"
-    limited = 'ulimit -f 11; exec "$@"'  # 11 blocks of 512 bytes: smaller than any library
+    limited = 'ulimit -f 25; exec "$@"'  # 25 blocks of 512 bytes: a status page, no library
     run = subprocess.run(
         ["/bin/sh", "-c", limited, "sh", PTO, "run", str(case.folder)],
         capture_output=True, text=True, check=False, env=case.environment,

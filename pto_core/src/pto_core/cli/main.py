@@ -260,6 +260,7 @@ def _describe(error: OSError) -> str:
         errno.EROFS: "use a writable folder",
         errno.ENOSPC: "free some space, or use another disk",
         errno.EDQUOT: "free some space, or use another disk",
+        errno.EFBIG: "raise the limit of the size of files with `ulimit -f`",
         errno.ENOENT: "create it first, or use another path",
         errno.EEXIST: "remove it first, or use another path",
         errno.EMFILE: "raise the limit of open files with `ulimit -n`",
