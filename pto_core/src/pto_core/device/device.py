@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
@@ -18,7 +18,7 @@ from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, DeviceProcess, RunReport
 from pto_core.device.tracing import DeviceTracing
 from pto_core.errors import ConfigError, DeadlockError, UnsupportedError, UsageError
-from pto_core.errors.values import check_seconds, shown, suggestion
+from pto_core.errors.values import ForeignName, check_seconds, shown, suggestion
 from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
@@ -160,7 +160,10 @@ class Device:
         if accesses or is_checked or writes_graph:
             packed = _logged(packed, written)
         used = None if is_checked and hazards is not None else hazards
-        with _followed(self._native, self.name, progress):
+        followed = (
+            nullcontext() if progress is False else _followed(self._native, self.name, progress)
+        )
+        with followed:
             report = self._run(chip, args, packed, timeout_s, used, files, is_traced, stream)
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
@@ -339,14 +342,11 @@ class Device:
             warnings.warn(f"device {self.name} was never closed", ResourceWarning, stacklevel=2)
             self.close()
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            where = "; submit kernels in a function: def graph(rt, x, out): rt.submit(kernel, x, "
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}"
-                + (f"{where}out), and call device.run(graph, x, out)" if name == "submit" else "")
-            )
+    if not TYPE_CHECKING:  # checkers know the attributes
+        submit = ForeignName(
+            "submit kernels in a function: def graph(rt, x, out): rt.submit(kernel, x, out), and "
+            "call device.run(graph, x, out)"
+        )
 
     def __repr__(self) -> str:
         return f"<Device {self.name}{'' if self._native.is_open else ', closed'}>"
@@ -387,9 +387,6 @@ class _Files:
 @contextmanager
 def _followed(native: _native.Device, label: str, progress: bool | Listener) -> Iterator[None]:
     """Report the numbers of kernels that begin and end in a block."""
-    if progress is False:
-        yield
-        return
     first = native.kernel_counts()
 
     def counts(*, is_over: bool = False) -> Progress:

@@ -113,3 +113,24 @@ def _edits(left: str, right: str) -> int:
             row.append(cost)
         before, last = last, row
     return last[-1]
+
+
+class ForeignName:
+    """A name of other libraries: reading it raises an AttributeError that says what to write.
+
+    ``remedy`` may contain ``{name}``, the ``name`` of the object that is asked.
+    """
+
+    def __init__(self, remedy: str) -> None:
+        self._remedy = remedy
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, asked: Any, kind: type) -> Any:
+        remedy = self._remedy.format(name=getattr(asked, "name", kind.__name__.lower()))
+        raise AttributeError(
+            f"{kind.__name__!r} object has no attribute {self._name!r}; {remedy}",
+            name=self._name,
+            obj=asked,
+        )

@@ -32,7 +32,6 @@ else:
 
 _NO_TASK = -1
 _UNREAD = object()
-_ATTRIBUTES = ("_condition", "_waiters", "_done_callbacks")
 _RETRY_S = 0.005
 _SLICE_S = 0.25  # the time after which a thread that waits sees that the task was cancelled
 
@@ -92,7 +91,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             return False
         self._is_cancelled = self._is_over = True
         driver.hooks.event_loops.wake([self.task_slot])
-        if _ATTRIBUTES[0] in vars(self):
+        if "_parts" in vars(self):
             self.notify()
         return True
 
@@ -204,22 +203,33 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
 
     # ---- what concurrent.futures reads ----
 
-    if not TYPE_CHECKING:  # checkers know the variables of a future, and reject other names
+    if not TYPE_CHECKING:  # checkers know the variables of a future
 
-        def __getattr__(self, name: str) -> Any:
-            """Create the attributes of a future, and request the report of the end of the task."""
-            if name not in _ATTRIBUTES:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        @property
+        def _condition(self) -> threading.Condition:
+            return self._of_future()[0]
+
+        @property
+        def _waiters(self) -> list[Any]:
+            return self._of_future()[1]
+
+        @property
+        def _done_callbacks(self) -> list[Any]:
+            return self._of_future()[2]
+
+        def _of_future(self) -> tuple[threading.Condition, list[Any], list[Any]]:
+            """Return the three objects; at first, request the report of the end of the task."""
             made = vars(self)
+            if (parts := made.get("_parts")) is not None:
+                return parts
             mine = (threading.Condition(), [], [])
             parts = made.setdefault("_parts", mine)  # those of the first thread
-            made.update(zip(_ATTRIBUTES, parts, strict=True))
             if parts is mine:
                 if self.done():
-                    self._notify_waiters()  # of other threads, which have found the attributes
+                    self._notify_waiters()  # of other threads, which have found the parts
                 else:
                     self.driver.hooks.notifier.add(self)
-            return made[name]
+            return parts
 
         @property
         def _state(self) -> str:
@@ -243,7 +253,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         with self._condition:
             is_first, self._has_called_back = not self._has_called_back, True
         if is_first:
-            if vars(self)["_done_callbacks"]:
+            if self._done_callbacks:
                 self._known_to_have_ended()
             self._invoke_callbacks()  # type: ignore[attr-defined]
 

@@ -243,7 +243,9 @@ class Runs:
         if bad_policy is not None:
             raise bad_policy
         failed, poisoned = self._driver.outcome(scope)
-        if (failed or poisoned) and self._children.is_closing:
+        if not failed and not poisoned:
+            return
+        if self._children.is_closing:
             raise WorkerClosedError("this Worker was closed during the run")
         cancelled = self._hooks.cancelled
         own = {task for task, _ in (*failed, *poisoned)}

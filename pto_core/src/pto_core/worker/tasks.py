@@ -26,7 +26,7 @@ from pto_core._worker import (
 )
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_executed, require_plain
-from pto_core.errors.values import shown
+from pto_core.errors.values import ForeignName, shown
 from pto_core.kernels import ChipCallable
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, In, TaskSignature, task_signature
@@ -290,14 +290,10 @@ class Task(Generic[Parameters, Value, Outcome]):
         return f"<Task {self.name!r}>"
 
     if not TYPE_CHECKING:  # checkers know the attributes
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError, for a call of Ray or Dask with the call to write."""
-            text = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in ("remote", "submit", "delay", "map"):
-                call = "map" if name == "map" else "submit"
-                text += f"; write worker.{call}({self.__dict__.get('name', 'task')}, ...)"
-            raise AttributeError(text, name=name, obj=self)
+        remote = ForeignName("write worker.submit({name}, ...)")
+        delay = ForeignName("write worker.submit({name}, ...)")
+        submit = ForeignName("write worker.submit({name}, ...)")
+        map = ForeignName("write worker.map({name}, ...)")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle by name, as a function does; cloudpickle pickles by code."""
