@@ -533,8 +533,12 @@ class ValueMemory:
 
     def keep(self, submitted: TaskHandle, needed: Sequence[object]) -> None:
         """Keep what a submitted task needs until it has ended: its slot, blocks and callable."""
+        self._kept.append((submitted, needed))
+        self.drop_ended()
+
+    def drop_ended(self) -> None:
+        """Drop what the oldest tasks needed, up to the first task that has not ended."""
         kept = self._kept
-        kept.append((submitted, needed))
         try:
             while (one := kept.popleft())[0].has_ended:
                 pass
