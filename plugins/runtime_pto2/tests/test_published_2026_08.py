@@ -142,6 +142,9 @@ MISTAKES = {
     "full_tensor_map": (11, r"the tensor map's pool has no free space: .* at mistakes\.cpp:\d+"),
     "throws": (0, r"the orchestration threw an exception: no more"),
     "expired_operand": (5, r"mistakes\.cpp:\d+: the operand of the predicate .* scope has ended"),
+    "graph_leaves_a_scope_open": (5, r"mistakes\.cpp:HERE: the body of a graph returned in this"),
+    "graph_ends_a_scope_twice": (5, r"mistakes\.cpp:HERE: the body of a graph ends a scope that"),
+    "graph_creates_a_tensor": (5, r"mistakes\.cpp:HERE: a TensorCreateInfo was added to a graph"),
 }
 SMALL = {
     "pto2.task_window": 32,
@@ -166,7 +169,9 @@ def mistakes(*signature: str) -> ChipCallable:
 def test_a_mistake_has_its_published_code_and_the_line(small: Device, mistake: str) -> None:
     made = mistakes("in", "inout", "scalar")
     code, text = MISTAKES[mistake]
-    with pytest.raises(PtoError, match=text) as caught:
+    before = (SOURCES / "mistakes.cpp").read_text().partition(f"void {mistake}(")
+    line = before[0].count("\n") + before[2].partition("// HERE")[0].count("\n") + 1
+    with pytest.raises(PtoError, match=text.replace("HERE", str(line))) as caught:
         small.run(made, IN, IN.copy(), list(MISTAKES).index(mistake))
     copied = pickle.loads(pickle.dumps(caught.value))
     assert copied.code == -code
@@ -222,6 +227,14 @@ def test_random_graphs_equal_their_inline_form(device: Device) -> None:
         np.testing.assert_array_equal(graph, inline, f"PTO_GRAPH_SEED={seed}")
         total += calls
     assert 2 * 25 <= total < 0.7 * 12 * 25  # the others were expanded from a record
+
+
+def test_bodies_without_a_key_have_records_of_their_own(device: Device) -> None:
+    inline, calls = outputs_of_graph(device, 7, 7, as_graph=False)
+    assert calls == 12
+    graph, calls = outputs_of_graph(device, 7, 7, as_graph=True)
+    assert calls < 12
+    np.testing.assert_array_equal(graph, inline)
 
 
 BODIES = {"data": 1, "outside": 2, "counts": 3, "pointer": 4, "place": 5, "struct": 6}

@@ -199,6 +199,39 @@ void expired_operand(const ChipTensor& in, const ChipTensor&) {
   rt_submit_aiv_task(kScale, args);
 }
 
+// The line of each mistake has the comment HERE.
+
+void graph_leaves_a_scope_open(const ChipTensor& in, const ChipTensor&) {
+  GraphTaskArgs args;
+  args.add_input(in);
+  const auto body = [](const GraphTaskArgs&) {
+    rt_scope_begin();  // HERE
+  };
+  rt_submit_graph(body, args);
+}
+
+void graph_ends_a_scope_twice(const ChipTensor& in, const ChipTensor&) {
+  GraphTaskArgs args;
+  args.add_input(in);
+  const auto body = [](const GraphTaskArgs&) {
+    rt_scope_begin();
+    rt_scope_end();
+    rt_scope_end();  // HERE
+  };
+  PTO2_SCOPE() {
+    rt_submit_graph(GRAPH_KEY("ends"), body, args);
+  }
+}
+
+void graph_creates_a_tensor(const ChipTensor& in, const ChipTensor&) {
+  const TensorCreateInfo info(in.shapes, in.ndims);
+  GraphTaskArgs args;
+  args.add_input(in);
+  args.add_output(info);
+  const auto body = [](const GraphTaskArgs&) {};
+  rt_submit_graph(body, args);  // HERE
+}
+
 constexpr void (*kMistakes[])(const ChipTensor&, const ChipTensor&) = {tensors_33,
                                                                        scalars_17,
                                                                        dependencies_3_of_2,
@@ -224,7 +257,10 @@ constexpr void (*kMistakes[])(const ChipTensor&, const ChipTensor&) = {tensors_3
                                                                        dependencies_20,
                                                                        full_tensor_map,
                                                                        throws,
-                                                                       expired_operand};
+                                                                       expired_operand,
+                                                                       graph_leaves_a_scope_open,
+                                                                       graph_ends_a_scope_twice,
+                                                                       graph_creates_a_tensor};
 
 }  // namespace
 

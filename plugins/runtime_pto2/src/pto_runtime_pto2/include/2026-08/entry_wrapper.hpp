@@ -97,7 +97,8 @@ pto2_orchestrate(const pto2_calls* calls, void* runtime, uint64_t*, int32_t num_
         }
         const ChipTaskArgs& given = *args;
         const int32_t result = call_entry(&::PTO_ORCHESTRATION_ENTRY, std::cref(given));
-        run.end();
+        run.end(
+            "the orchestration returned in this scope; each rt_scope_begin needs its rt_scope_end");
         return result;
       },
       [&](const char* what) {

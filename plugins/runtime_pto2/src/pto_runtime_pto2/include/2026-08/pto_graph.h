@@ -111,6 +111,10 @@ class GraphTaskArgs {
       tensors_[num_tensors_++] = &tensor;
     }
   }
+  template <class Argument>
+  void add_tensor(const TensorCreateInfo&) {
+    error_ = "a TensorCreateInfo was added to a graph; allocate the tensor before, or in the body";
+  }
   void add_one_scalar(const GraphScalar& scalar) {
     if (num_scalars_ == kMaxScalars) {
       error_ = "more than 64 scalars were added to a graph";
@@ -134,6 +138,16 @@ struct GraphKey {
       : number(key), at{file, line} {}
 
   uint64_t number;
+  Location at;
+};
+
+// The arguments of a call without a key, and its position.
+struct PlacedArgs {
+  PlacedArgs(const GraphTaskArgs& given, const char* file = __builtin_FILE(),
+             int32_t line = __builtin_LINE())
+      : args(given), at{file, line} {}
+
+  const GraphTaskArgs& args;
   Location at;
 };
 
@@ -579,6 +593,13 @@ class Observed {
   Run& run_;
 };
 
+// A number for a body: calls without a key have the same records if their body is the same.
+template <class Body>
+uint64_t number_of(const Body& body) {
+  if constexpr (std::is_pointer_v<Body>) return reinterpret_cast<uintptr_t>(body);
+  return reinterpret_cast<uintptr_t>(&identity_of<Body>);
+}
+
 template <class Body, class... Config>
 void submit_graph(const GraphKey& key, Body body, const GraphTaskArgs& args,
                   const Config&... config) {
@@ -587,14 +608,13 @@ void submit_graph(const GraphKey& key, Body body, const GraphTaskArgs& args,
   // a graph in the body of another one belongs to the record of that one
   const bool is_nested = run.observer() != nullptr;
   if (is_nested) run.observer()->scope_begins(PTO2ScopeMode::AUTO, key.at);
-  run.open_scope(PTO2ScopeMode::AUTO, key.at);
-  constexpr bool is_function = std::is_pointer_v<Body>;
+  const uint32_t outer = run.begin_graph(key.at);
   std::unique_ptr<GraphRecord> record;
   bool is_expanded = false;
-  if constexpr ((is_function || std::is_empty_v<Body>) && (is_comparable<Config> && ...)) {
+  if constexpr ((std::is_pointer_v<Body> || std::is_empty_v<Body>) &&
+                (is_comparable<Config> && ...)) {
     std::vector<uint64_t>& form = current_graphs->new_form();
-    form.push_back(reinterpret_cast<uintptr_t>(&identity_of<Body>));
-    if constexpr (is_function) append_bytes(form, body);
+    form.push_back(number_of(body));
     (append_bytes(form, config), ...);
     is_expanded = !is_nested && current_graphs->expand(run, key.number, args, record);
   }
@@ -607,7 +627,7 @@ void submit_graph(const GraphKey& key, Body body, const GraphTaskArgs& args,
   } else if (!is_expanded) {
     body(args, config...);
   }
-  run.end_scope(key.at);
+  run.end_graph(outer, key.at);
 }
 
 }  // namespace pto_orchestration

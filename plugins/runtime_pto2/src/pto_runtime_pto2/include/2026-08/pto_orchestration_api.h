@@ -144,8 +144,10 @@ void rt_submit_graph(const pto_orchestration::GraphKey& key, Body body, const Gr
   pto_orchestration::submit_graph(key, body, args, config...);
 }
 template <class Body, class... Config>
-void rt_submit_graph(Body body, const GraphTaskArgs& args, const Config&... config) {
-  pto_orchestration::submit_graph({0, nullptr, 0}, body, args, config...);
+void rt_submit_graph(Body body, pto_orchestration::PlacedArgs given, const Config&... config) {
+  const pto_orchestration::GraphKey key(pto_orchestration::number_of(body), given.at.file,
+                                        given.at.line);
+  pto_orchestration::submit_graph(key, body, given.args, config...);
 }
 
 // --- Scopes -------------------------------------------------------------------------------------

@@ -116,6 +116,9 @@ class Run {
       return;
     }
     if (observer_ != nullptr) observer_->scope_ends(at);
+    if (depth_ == outermost_ && depth_ > 0) {
+      return fail(5, "the body of a graph ends a scope that it has not begun", at);
+    }
     calls_->scope_end(runtime_, at.file, at.line);  // reports an end without a begin
     if (depth_ == 0) return;
     const Scope& scope = scopes_[depth_--];
@@ -127,11 +130,22 @@ class Run {
     if (chunks_ != nullptr) chunks_->used = scope.used;
   }
 
-  // Report a scope that is open when the entry returns.
-  void end() {
-    if (depth_ == 0 || has_failed()) return;
-    fail(5, "the orchestration returned in this scope; each rt_scope_begin needs its rt_scope_end",
-         scopes_[depth_].at);
+  // Open the scope of a graph, and return the value for end_graph(). Until then, only scopes that
+  // the body of the graph has begun can be ended.
+  uint32_t begin_graph(Location at) {
+    open_scope(PTO2ScopeMode::AUTO, at);
+    return std::exchange(outermost_, depth_);
+  }
+  void end_graph(uint32_t outer, Location at) {
+    end("the body of a graph returned in this scope; each rt_scope_begin needs its rt_scope_end");
+    while (depth_ > outermost_) end_scope(at);
+    outermost_ = outer;
+    end_scope(at);
+  }
+
+  // Report a scope that is open when the entry, or the body of a graph, returns.
+  void end(const char* problem) {
+    if (depth_ > outermost_ && !has_failed()) fail(5, problem, scopes_[depth_].at);
   }
 
   // Return space for `count` tensors that lives until the end of the scope; null if memory is
@@ -178,6 +192,7 @@ class Run {
   const pto2_calls* calls_;
   void* runtime_;
   uint32_t depth_ = 0;
+  uint32_t outermost_ = 0;  // the depth at which the entry, or the body of a graph, was called
   PTO2ScopeMode modes_[kMaxDepth] = {};
   Scope scopes_[kMaxDepth] = {};
   uint32_t refused_ = 0;  // scopes that are open in the program, but have not begun
