@@ -14,7 +14,10 @@ from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, Orch
 from pto_core.errors import OrchestrationError, TaskTimeoutError
 
 SOURCES = Path(__file__).parent / "published_2026_08"
-PROGRAMS = ("many", "often", "through_pipes", "too_many", "endless", "recorded", "apart")
+PROGRAMS = (
+    *("many", "often", "through_pipes", "too_many", "endless", "recorded", "apart"),
+    "endless_lane",
+)
 
 
 def chip() -> ChipCallable:
@@ -87,3 +90,10 @@ def test_a_cohort_that_never_ends_is_ended_by_the_time_limit(mode: str, workers:
     )
     with device, pytest.raises(TaskTimeoutError, match=r"cohort_kernel.* on AIV"):
         run(device, "endless")
+
+
+def test_the_kernel_that_does_not_end_is_named() -> None:
+    device = open_device("a2a3sim", runtime="pto2", block_dim=2, task_timeout_s=1)
+    with device, pytest.raises(TaskTimeoutError, match="on AIV 1 did not return") as caught:
+        run(device, "endless_lane")
+    assert caught.value.func_id == 2

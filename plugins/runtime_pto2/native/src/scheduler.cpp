@@ -463,6 +463,13 @@ uint32_t Dispatcher::core_of(uint32_t cluster, uint32_t lane) const {
   return lane == 0 ? cluster : context_.platform->topology->blocks + 2 * cluster + lane - 1;
 }
 
+int32_t Dispatcher::func_id_on(uint32_t core, const TaskDescriptor& descriptor) const {
+  if (descriptor.lanes == 0) return descriptor.payload->func_id;
+  const uint32_t blocks = context_.platform->topology->blocks;
+  const uint32_t lane = core < blocks ? 0 : 1 + (core - blocks) % 2;
+  return reinterpret_cast<const ChipPayload*>(descriptor.payload)->lanes[lane].func_id;
+}
+
 bool Dispatcher::is_free(const Lane& lane, uint32_t cluster, uint32_t lanes) const {
   for (uint32_t one = 0; one < PTO_LANES; ++one) {
     const uint32_t type = one == 0 ? PTO_CORE_AIC : PTO_CORE_AIV;
@@ -825,7 +832,7 @@ bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
   const SlotRef task = lane.running[core];
   const TaskDescriptor& descriptor = rings_.descriptor(task);
   const int64_t id = descriptor.id;
-  const int32_t func_id = descriptor.payload->func_id;
+  const int32_t func_id = dispatcher_.func_id_on(core, descriptor);
   const SlotRef head = descriptor.block_dim > 0 ? descriptor.head : task;
   const RingTask& record = rings_.ring[ring_of(head)].records[slot_of(head)];
   pto_error error = {};

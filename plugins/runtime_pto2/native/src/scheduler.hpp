@@ -168,6 +168,8 @@ class Dispatcher {
   uint32_t free_clusters(const Lane& lane) const;
   // Return whether the lane can leave cores to a cohort, or take some back.
   bool has_cohort_work(const Lane& lane) const;
+  // Return the function id of the kernel that a task runs on this core.
+  int32_t func_id_on(uint32_t core, const TaskDescriptor& descriptor) const;
 
  private:
   [[gnu::cold]] uint32_t count_usable(const Lane& lane, uint32_t type) const;

@@ -117,8 +117,16 @@ void apart(const ChipTensor& out) {
   }
 }
 
+// The kernel of lane 1 waits for ever for a tile, the one of lane 0 returns.
+void endless_lane(const ChipTensor& out) {
+  CoreTaskArgs args;
+  args.add_output(out);
+  args.add_scalar(64);
+  rt_submit_task(MixedKernels{-1, kOwn, kPipe}, args);
+}
+
 constexpr void (*kPrograms[])(const ChipTensor&) = {many,    often,    through_pipes, too_many,
-                                                    endless, recorded, apart};
+                                                    endless, recorded, apart,         endless_lane};
 
 }  // namespace
 
