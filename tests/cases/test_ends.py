@@ -21,6 +21,7 @@ CRASHES = {
     "SIGABRT": "__builtin_abort();",
     "SIGILL": "__builtin_trap();",
 }
+ROOT = Path(__file__).parents[2]
 PTO = str(Path(sys.executable).with_name("pto"))
 FOREVER = "for (volatile int64_t i = 0;; i = i + 1) {}"
 
@@ -127,6 +128,38 @@ def test_interrupt_while_a_survivor_keeps_the_pipes_open(case) -> None:
     run.send_signal(signal.SIGINT)
     run.communicate()
     assert run.returncode == 130
+    assert case.leftovers() == []
+
+
+def test_interrupt_while_kernels_wait_for_each_other(case) -> None:
+    sources = ROOT / "plugins" / "runtime_pto2" / "tests" / "published_2026_08"
+    kernels = [
+        {"func_id": number, "source": str(sources / "cohort_kernel.cpp"), "core_type": core}
+        for number, core in enumerate(("aiv", "aic"))
+    ]
+    orchestration = {
+        "source": str(sources / "cohorts.cpp"),
+        "function_name": "aicpu_orchestration_entry",
+    }
+    case.write(
+        "kernels/kernel_config.py",
+        f"KERNELS = {kernels}\nORCHESTRATION = {orchestration}\n"
+        "RUNTIME_CONFIG = {'runtime': 'tensormap_and_ringbuffer'}\n",
+    )
+    case.write(
+        "golden.py",
+        "import numpy as np\n__outputs__ = ['out']\n"
+        "def generate_inputs(params):\n"
+        "    return [('out', np.zeros(128, np.float32)), ('program', 4)]\n"  # endless
+        "def compute_golden(tensors, params): pass\n",
+    )
+    run = case.start()
+    run.await_text("waiting")
+    run.send_signal(signal.SIGINT)
+    output, errors = run.communicate()
+    assert run.returncode == 130, errors
+    assert output == ""
+    assert errors.splitlines()[-1:] == [f"pto: interrupted while {DOING['run']}"]
     assert case.leftovers() == []
 
 
