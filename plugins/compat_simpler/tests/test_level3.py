@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core.errors import TaskFailedError, UnsupportedError, UsageError
+from pto_core import chip as core
+from pto_core.errors import ChildDiedError, TaskFailedError, UnsupportedError, UsageError
 from simpler.task_interface import (
     ArgDirection,
     CallConfig,
@@ -206,6 +209,26 @@ def test_broadcast_among_some_chips(opened: Opened) -> None:
         opened, "broadcast", lambda orch, name: orch.allocate_domain(name, [2, 0], 5000, BUFFERS)
     )
     assert [array[0] for array in outs] == [values[2], 0, values[2]]
+
+
+def kill_itself(_rt: Any, _data: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_run_after_the_death_of_a_chip_gets_new_windows(opened: Opened) -> None:
+    def allocate(orch: Any, name: str) -> Any:
+        return orch.allocate_global_domain(name, 4096, BUFFERS)
+
+    killing = opened.worker.register(core.ChipCallable(kill_itself))
+
+    def graph(orch: Any, _args: object, cfg: CallConfig) -> None:
+        window = allocate(orch, "lost")[1].buffers["data"]
+        orch.submit_next_level(killing, args_of((window, TensorArgType.INOUT)), cfg, worker=1)
+
+    with pytest.raises(ChildDiedError, match="chip1"):
+        opened.worker.run(graph)
+    values, outs = run_collective(opened, "all_reduce", allocate)
+    assert all((array == sum(values)).all() for array in outs), outs
 
 
 def test_mistakes(opened: Opened) -> None:

@@ -94,6 +94,7 @@ class Windows:
         self._free: dict[tuple[int, int], list[_Window]] = {}  # by chip and size
         self._used: list[tuple[tuple[int, int], _Window]] = []
         self._names: dict[str, Any] = {}  # the contexts of the domains of the open run
+        self._deaths = 0  # of children, when the free windows were made
         self._map = core.register(ChipCallable(map_window)) if chips else None
 
     def domain(
@@ -117,6 +118,10 @@ class Windows:
                 name="window_size",
                 value=window_size,
             )
+        deaths = self._core.statistics()["deaths"]
+        if deaths != self._deaths:  # a new process of a chip does not have the old windows
+            self._free.clear()
+            self._deaths = deaths
         windows = [self._window(worker, window_size, orch) for worker in workers]
         contexts = self._core.shared_array((len(workers), _CONTEXT.size), np.uint8)
         self._names[name] = contexts
