@@ -453,7 +453,7 @@ void Run::wait_until_over() {
     const uint64_t left = limit_ns_ - std::min(limit_ns_, passed);
     const uint64_t slice = std::min({kSlice, left, task_limit / 4 + 1});
     if (wait_slice(slice)) return;
-    if (PyErr_CheckSignals() != 0) {
+    if (is_interrupted()) {
       interruption_ = take_exception();
       stop("the run was interrupted");
       return drain();
@@ -470,6 +470,15 @@ void Run::wait_until_over() {
   }
 }
 
+// Return whether the run must end. Then an exception is set.
+bool Run::is_interrupted() {
+  if (PyErr_CheckSignals() != 0) return true;
+  if (!was_interrupted_) return false;
+  was_interrupted_ = false;
+  PyErr_SetNone(PyExc_KeyboardInterrupt);
+  return true;
+}
+
 uint64_t Run::task_limit_ns() const {
   return settings_.task_timeout_s ? nanoseconds_of(*settings_.task_timeout_s) : UINT64_MAX;
 }
@@ -477,7 +486,7 @@ uint64_t Run::task_limit_ns() const {
 void Run::attend() {
   if (was_stopped_) return;
   const PyGILState_STATE state = or_park([] { return PyGILState_Ensure(); });
-  if (PyErr_CheckSignals() != 0) {
+  if (is_interrupted()) {
     interruption_ = take_exception();
     stop("the run was interrupted");
   } else if (now_ns() - begin_ns_ >= limit_ns_) {
@@ -523,7 +532,7 @@ void Run::drain() {
   const uint64_t begin = now_ns();
   while (now_ns() - begin < kPatience) {
     if (wait_slice(kSlice)) return;
-    if (PyErr_CheckSignals() != 0) {
+    if (is_interrupted()) {
       nb::object another = take_exception();
       if (!interruption_.is_valid()) interruption_ = std::move(another);
       break;

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ from simpler.task_interface import (
     scalar_to_uint64,
 )
 from simpler.worker import RunHandle, Worker
+from simpler_setup import KernelCompiler
 
 PROGRAMS = Path(__file__).parent / "workers"
 SIZE = 64
@@ -165,6 +170,50 @@ def test_an_error_that_nobody_waited_for(vector: ChipCallable) -> None:
         worker.malloc(8)
     with pytest.raises(WorkerClosedError):
         worker.submit(handle, args)
+
+
+@pytest.mark.parametrize(("level", "place"), [(2, "wait"), (2, "close"), (3, "block")])
+def test_an_interrupt_ends_a_run_that_does_not_return(level: int, place: str) -> None:
+    command = [sys.executable, str(PROGRAMS / "endless.py"), str(level), place]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "submitted\n"
+        os.killpg(program.pid, signal.SIGINT)
+        try:
+            # also waits for all processes of the program, because they have these pipes
+            output = program.communicate(timeout=30)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+    assert program.returncode == 130 or program.returncode == -signal.SIGINT, output
+    assert output[1].rstrip().endswith("KeyboardInterrupt"), output
+
+
+def test_a_kernel_given_as_bytes_has_the_name_of_its_source() -> None:
+    source = PROGRAMS / "kernels" / "endless.cpp"
+    kernels = [
+        CoreCallable.build([], binary)
+        for binary in (KernelCompiler("a2a3sim").compile_incore(source), b"other", source)
+    ]
+    chip = ChipCallable.build([], "program", b"library", list(enumerate(kernels)))
+    assert [one.name for one in chip.children.values()] == ["endless", "kernel_1", "endless"]
+
+
+def test_a_library_is_complete_when_a_thread_gets_its_path() -> None:
+    binary = os.urandom(1 << 25)
+
+    def size_of_library(_: int) -> int:
+        path: Path = CoreCallable.build([], binary).binary
+        return path.stat().st_size
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(size_of_library, range(64))) == {len(binary)}
 
 
 def test_values() -> None:

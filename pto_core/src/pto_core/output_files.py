@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -21,7 +22,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     target = os.path.realpath(path)
     is_special = os.path.exists(target) and not os.path.isfile(target)  # a pipe or a device
-    written = target if is_special else f"{target}.{os.getpid()}.part"
+    written = target if is_special else f"{target}.{threading.get_native_id()}.part"
     try:
         with open(written, "wb") as file:
             yield file

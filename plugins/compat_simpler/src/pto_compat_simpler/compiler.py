@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pto_compat_simpler.scene import API
-from pto_compat_simpler.task_interface import runtime_of
+from pto_compat_simpler.task_interface import NAMES, digest_of, runtime_of
 from pto_core import plugins
 from pto_core.config import load_with_plugins
 from pto_core.errors import UsageError
@@ -75,7 +75,9 @@ class KernelCompiler:
             recipe_of(self._backend, core_type),
             (*_folders(extra_include_dirs or ()), *interface.kernel_include_dirs),
         )
-        return toolchain.build_many([request])[0].read_bytes()
+        library = toolchain.build_many([request])[0].read_bytes()
+        NAMES[digest_of(library)] = source.stem
+        return library
 
     def compile_orchestration(
         self,

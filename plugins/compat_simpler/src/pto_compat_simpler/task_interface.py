@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pto_core import chip as core
 from pto_core.errors import UsageError
 from pto_core.errors.values import shown
+from pto_core.output_files import replacing
 from pto_core.published import TensorArgType as TensorArgType
 
 _MOST_CHILDREN = 1024
@@ -382,7 +383,7 @@ class ChipCallable(core.ChipCallable):
         Without it, all tensors are copied in both directions. ``config_name`` has no effect: the
         library finds its config function itself.
         """
-        kernels = list(children)
+        kernels = [(func_id, _named(kernel, func_id)) for func_id, kernel in children]
         if len(kernels) > _MOST_CHILDREN:
             raise UsageError(
                 f"{func_name} has {len(kernels)} children; pass at most {_MOST_CHILDREN}",
@@ -394,6 +395,24 @@ class ChipCallable(core.ChipCallable):
         return cls(_library(binary), kernels, listed or None, name)
 
 
+def _named(kernel: core.CoreCallable[...], func_id: int) -> core.CoreCallable[...]:
+    """Return a kernel with a name: that of its source or file, or one with its ``func_id``."""
+    path = kernel.binary
+    if not isinstance(path, Path) or path.parent != _folder() or kernel.name != path.stem:
+        return kernel
+    name = NAMES.get(path.stem, f"kernel_{func_id}")
+    return CoreCallable(path, kernel.core_type, kernel.signature, name)
+
+
+NAMES: dict[str, str] = {}
+"""The names of the sources of libraries, by :func:`digest_of` of their bytes."""
+
+
+def digest_of(binary: bytes) -> str:
+    """Return the name of the file of a library that is given by its bytes."""
+    return hashlib.sha256(binary).hexdigest()[:32]
+
+
 def _library(binary: bytes | str | os.PathLike[str]) -> Path:
     """Return the path of a library that is given by its bytes or its path."""
     if not isinstance(binary, bytes | bytearray):
@@ -402,9 +421,10 @@ def _library(binary: bytes | str | os.PathLike[str]) -> Path:
         raise UsageError(
             f"binary is {shown(binary)}; pass the bytes that KernelCompiler returned", name="binary"
         )
-    path = _folder() / f"{hashlib.sha256(binary).hexdigest()[:32]}.so"
+    path = _folder() / f"{digest_of(binary)}.so"
     if not path.exists():
-        path.write_bytes(binary)
+        with replacing(path) as file:
+            file.write(binary)
     return path
 
 

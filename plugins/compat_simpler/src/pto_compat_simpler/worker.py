@@ -6,8 +6,10 @@ import ctypes
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any, Self
 
 import numpy as np
@@ -31,12 +33,15 @@ from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.errors.values import shown
 from pto_core.published import CallableHandle as CoreHandle, Worker as CoreWorker
 
+_PATIENCE_S = 1.0
+
 
 class RunHandle:
     """A run that :meth:`Worker.submit` has begun."""
 
-    def __init__(self, future: Future[None]) -> None:
+    def __init__(self, future: Future[None], worker: Worker) -> None:
         self._future = future
+        self._worker = worker
         self.is_seen = False
 
     def done(self) -> bool:
@@ -44,8 +49,12 @@ class RunHandle:
         return self._future.done()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end of the run; raise its error, or TimeoutError."""
-        error = self._future.exception(timeout)
+        """Wait for the end of the run; raise its error, or TimeoutError.
+
+        Ctrl-C during the wait ends all runs of the Worker and closes it.
+        """
+        with self._worker.closed_by_interrupt():
+            error = self._future.exception(timeout)
         self.is_seen = True
         if error is not None:
             raise error
@@ -72,11 +81,12 @@ class Worker(ABC):
         return super().__new__(kinds[level])
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "simpler-runs")
+        # A daemon thread takes the runs, because Ctrl-C must end a program whose run does not end.
+        self._thread = threading.Thread(target=self._take_runs, name="simpler-runs", daemon=True)
+        self._queue: SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = SimpleQueue()
         self._handles: list[RunHandle] = []
         self._last: Future[None] | None = None
-        self._runner = 0  # the thread of the submitted runs
-        self._is_closed = False
+        self._is_closed = self._is_abandoned = False
 
     @abstractmethod
     def register(self, target: Any) -> Any:
@@ -93,6 +103,10 @@ class Worker(ABC):
     @abstractmethod
     def _prepared(self, target: Any, args: Any, config: CallConfig | None) -> Callable[[], None]:
         """Check the arguments of a run, and return the function that runs it."""
+
+    @abstractmethod
+    def _interrupt(self) -> None:
+        """End the run of another thread."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -118,30 +132,68 @@ class Worker(ABC):
         """
         self._check_open()
         run = self._prepared(target, args, config)
-
-        def run_in_thread() -> None:
-            self._runner = threading.get_ident()
-            run()
-
-        self._last = self._thread.submit(run_in_thread)
+        if self._last is None:
+            self._thread.start()
+        self._last = Future()
+        self._queue.put((self._last, run))
         self._handles = [one for one in self._handles if not one.is_seen]
-        self._handles.append(handle := RunHandle(self._last))
+        self._handles.append(handle := RunHandle(self._last, self))
         return handle
+
+    def _take_runs(self) -> None:
+        while (given := self._queue.get()) is not None:
+            future, run = given
+            try:
+                if self._is_abandoned:
+                    raise WorkerClosedError("an interrupt closed this Worker before the run began")
+                run()
+            except BaseException as error:  # noqa: BLE001 - the handle raises it
+                future.set_exception(error)
+            else:
+                future.set_result(None)
 
     def _settle(self) -> None:
         """Wait for the submitted runs, unless this call is a part of one."""
         self._check_open()
-        if self._last is not None and self._runner != threading.get_ident():
-            wait([self._last])
+        self._await_runs()
+
+    def _await_runs(self) -> None:
+        if self._last is not None and self._thread is not threading.current_thread():
+            with self.closed_by_interrupt():
+                wait([self._last])
+
+    @contextmanager
+    def closed_by_interrupt(self) -> Iterator[None]:
+        """Return a block that waits for runs. An interrupt, such as Ctrl-C, closes the Worker."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """End the submitted runs and close the Worker. Kernels that do not return are left."""
+        self._is_closed = self._is_abandoned = True
+        while self._last is not None and not self._last.done():
+            self._interrupt()
+            wait([self._last], _PATIENCE_S)
+        self._handles.clear()
+        self.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise WorkerClosedError("this Worker is closed; create a new one")
 
     def close(self) -> None:
-        """Wait for the submitted runs, close the chips and end the children."""
+        """Wait for the submitted runs, close the chips and end the children.
+
+        Ctrl-C during the wait ends the runs.
+        """
         self._is_closed = True
-        self._thread.shutdown()
+        self._await_runs()
+        self._queue.put(None)
         self._end()
         handles, self._handles = self._handles, []
         for one in handles:
@@ -190,7 +242,9 @@ class Worker(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self._abandon()
         self.close()
 
 
@@ -325,6 +379,10 @@ class ChipWorker(Worker):
         else:
             part.to_host(content)
 
+    def _interrupt(self) -> None:
+        for device in self._devices.values():
+            device.interrupt()
+
     def _end(self) -> None:
         for device in self._devices.values():
             device.close()
@@ -442,6 +500,9 @@ class HostWorker(Worker):
             self.core.copy_to(buffer.base, content, buffer.worker or 0)
         else:
             self.core.copy_from(content, buffer.base, buffer.worker or 0)
+
+    def _interrupt(self) -> None:
+        self.core.close()
 
     def _end(self) -> None:
         self.windows.close()

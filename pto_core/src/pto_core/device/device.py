@@ -41,8 +41,8 @@ class Device:
     """A device of a backend with an attached runtime; :func:`open_device` creates it.
 
     The device belongs to this process; a forked process cannot use it. Only one thread at a time
-    may use it, but any thread may call :meth:`activity`. A ``with`` block closes the device at its
-    end.
+    may use it, but any thread may call :meth:`activity` and :meth:`interrupt`. A ``with`` block
+    closes the device at its end.
     """
 
     def __init__(
@@ -315,6 +315,13 @@ class Device:
     def activity(self) -> list[Activity]:
         """List the kernels that are running now. Any thread may call this method."""
         return [Activity(*one) for one in self._native.activity()]
+
+    def interrupt(self) -> None:
+        """End the run of another thread with a KeyboardInterrupt, as Ctrl-C does on this thread.
+
+        Without a run, this call does nothing.
+        """
+        self._native.interrupt()
 
     def close(self) -> None:
         """Stop the device and free its memory. A second call does nothing.
