@@ -80,6 +80,19 @@ async def pause() -> None:
         await asyncio.sleep(0)
 
 
+def test_asyncio_wait_is_refused_because_it_would_not_return(make) -> None:
+    async def main(handle: Any) -> Any:
+        with pytest.raises(UsageError, match=r"asyncio\.wrap_future"):
+            await asyncio.wait([handle])
+        done, _ = await asyncio.wait([asyncio.wrap_future(handle)])
+        return [await one for one in (*done, *asyncio.as_completed([handle]))]
+
+    worker = make(num_sub_workers=1)
+    out = worker.shared_array(1)
+    with worker.session() as s:
+        assert run(main(s.submit(write, 3, out))) == [3, 3]
+
+
 def test_awaiting_uses_no_thread_of_the_executor(make) -> None:
     worker = make(num_sub_workers=1)
     gate, rows = gated(worker, 64)

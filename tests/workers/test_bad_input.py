@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,12 +93,68 @@ def test_an_object_that_is_no_handle(world) -> None:
     refused(world, lambda orch: orch.submit_sub(None), "handle")
 
 
-@pytest.mark.parametrize("name", ["remote", "submit", "delay", "map"])
-def test_a_call_of_another_library_names_the_call_to_write(name) -> None:
-    call = "map" if name == "map" else "submit"
-    with pytest.raises(AttributeError, match=rf"'{name}'; write worker.{call}\(copy, \.\.\.\)"):
-        getattr(copy, name)
-    assert not hasattr(copy, "other")
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        *((copy, name, "worker.submit(copy, ...)") for name in ("remote", "submit", "delay")),
+        (copy, "map", "worker.map(copy, ...)"),
+        (copy, "options", "worker.options(...).submit(copy, ...)"),
+        (Worker(3), "get", "handle.result() for each handle"),
+        (Worker(3), "wait", "concurrent.futures.wait(handles)"),
+        (Worker(3), "zeros", "worker.shared_array(shape, dtype)"),
+        (Worker(3).session(), "map", "worker.map(function, items)"),
+        (Worker(3).session(), "array", "worker.array(values) for an array"),
+    ],
+)
+def test_a_call_of_another_library_names_the_call_to_write(owner, name, call) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"'{name}'; write {call}") + "$"):
+        getattr(owner, name)
+    assert not hasattr(owner, "other")
+
+
+def test_the_use_of_a_handle_as_a_value_names_result(world) -> None:
+    handle = world.worker.submit(copy, world.out[0], world.out[1])
+    for use in (
+        lambda: handle + 1,
+        lambda: 2 * handle,
+        lambda: world.out - handle,
+        lambda: handle < 3,
+        lambda: handle[0],
+        lambda: list(handle),
+    ):
+        with pytest.raises(TypeError, match=r"is not the value of the task; call handle\.result"):
+            use()
+    with pytest.raises(UsageError, match=r"items is <TaskHandle .*its result"):
+        world.worker.map(abs, handle)
+    with pytest.raises(UsageError, match="items is 3; pass a list"):
+        world.worker.map(abs, 3)
+    with pytest.raises(UsageError, match=r"values is <TaskHandle .*pass its result"):
+        world.worker.array(handle)
+    with world.worker.session() as s, pytest.raises(UsageError, match="0 of wait is <TaskHandle"):
+        s.wait(handle)
+
+
+def test_mistakes_about_shapes_name_what_to_write(world) -> None:
+    with world.worker.session() as s:
+        for make_array in (world.worker.shared_array, s.empty):
+            with pytest.raises(UsageError, match=r"a shape .* is a tuple, such as \(3, 4\)"):
+                make_array(3, 4)
+    with pytest.raises(UsageError, match=r"is not valid.* call worker\.array\(values\)"):
+        world.worker.shared_array(np.arange(3) / 2)
+    with pytest.raises(UsageError, match="progress is 3; pass True"):
+        world.worker.session(progress=3)
+
+
+def test_a_task_for_a_worker_without_processes_names_the_parameter(make) -> None:
+    worker = make()
+    array = worker.shared_array(3)
+    for call, subject in (
+        (lambda: worker.submit(copy, array, array), "the @task copy"),
+        (lambda: worker.map(abs, [1]), "map or an executor"),
+        (lambda: worker.executor().submit(abs, 1), "map or an executor"),
+    ):
+        with pytest.raises(UsageError, match=f"{subject} needs a process.*num_sub_workers=1"):
+            call()
 
 
 def test_a_handle_of_the_wrong_kind(make) -> None:
@@ -405,6 +463,7 @@ def test_adding_workers(make) -> None:
         ({"level": 3, "device_ids": [0, 0]}, "names a device twice"),
         ({"level": 3, "device_ids": [-1]}, "not a device number"),
         ({"level": 3, "device_ids": 0}, "pass a list"),
+        ({"level": 3, "platform": 2}, "platform is 2; .*processes that run .* is num_sub_workers"),
         ({"level": 3, "child_mode": "THREAD"}, "processes of their own"),
         ({"level": 3, "child_mode": None}, "processes of their own"),
     ],
@@ -431,13 +490,16 @@ def test_an_invalid_setting(settings, message) -> None:
 def test_a_misspelt_parameter_of_a_worker_is_named() -> None:
     with pytest.raises(ConfigError, match="'num_sub_worker'; did you mean 'num_sub_workers'"):
         Worker(level=3, num_sub_worker=2)
+    for name in ("max_workers", "n_jobs", "num_cpus"):
+        with pytest.raises(ConfigError, match=f"'{name}'; did you mean 'num_sub_workers'"):
+            Worker(level=3, **{name: 2})
     with pytest.raises(ConfigError, match="unknown setting 'something_else'"):
         Worker(level=3, something_else=2)
 
 
 def test_only_handles_are_awaited(world) -> None:
     for wrong in (3, "handles", [1], [None]):
-        with pytest.raises(UsageError, match="pass the handles that submit returns"):
+        with pytest.raises(UsageError, match="pass a list of the handles that submit returns"):
             world.worker.as_completed(wrong)
 
 
@@ -458,10 +520,13 @@ def test_a_callable_that_cannot_be_registered(world) -> None:
 
 
 def test_invalid_hazards_and_timeouts(world) -> None:
-    with pytest.raises(UsageError, match="'raw' or 'full'"):
-        world.worker.run(lambda *_: None, hazards="some")
-    with pytest.raises(UsageError, match="'raw' or 'full'"):
-        world.worker.session(hazards="some")
+    for use in (world.worker.session, partial(world.worker.run, lambda *_: None)):
+        with pytest.raises(UsageError, match="'full', 'check'; did you mean 'check'"):
+            use(hazards="chek")
+        with pytest.raises(UsageError, match="hazards is True; pass one of 'raw', 'full', 'check'"):
+            use(hazards=True)
+    with pytest.raises(UsageError, match=r"pass one of 'raw', 'full'$"):
+        world.worker.capture(lambda *_: None, hazards="check")
     refused(world, lambda orch: orch.submit_sub(world.nothing, timeout_s=0), "timeout_s")
     refused(world, lambda orch: orch.submit_sub(world.nothing, retries=-1), "retries")
 

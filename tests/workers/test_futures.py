@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import gc
 import os
+import re
 import threading
 import time
 import weakref
@@ -99,16 +100,18 @@ def test_a_handle_is_a_future(make) -> None:
         handle = s.submit(double, 3)
         assert isinstance(handle, TaskHandle)
         assert isinstance(handle, concurrent.futures.Future)
-        assert repr(handle) == "<TaskHandle 0>"
+        name = rf"<TaskHandle of task 0 \(double, {__file__}:\d+\), "
+        assert re.fullmatch(rf"{name}(waiting|running|ended)>", repr(handle))
         assert handle.result(WAIT_S) == 6
+        assert repr(handle).endswith(", ended>")
         assert handle.done()
         assert not handle.running()
         assert not handle.cancelled()
         assert not handle.cancel()
         assert handle.exception() is None
         assert future_threads() == []
-        with pytest.raises(AttributeError, match="'TaskHandle' object has no attribute 'finished'"):
-            handle.finished  # noqa: B018
+        with pytest.raises(AttributeError, match=r"'get'; write handle\.result\(\) for its"):
+            handle.get  # noqa: B018
     with pytest.raises(TypeError, match="cannot create"):
         TaskHandle()
 
@@ -123,6 +126,9 @@ def test_a_handle_is_not_done_before_its_end(make) -> None:
         assert concurrent.futures.wait([handle], timeout=0).not_done == {handle}
         with pytest.raises(TimeoutError):
             handle.result(0)
+        for wrong in ("1", -1, float("nan")):
+            with pytest.raises(UsageError, match=f"timeout is {wrong!r}; pass 0 or more seconds"):
+                handle.result(wrong)
         gate[0] = 1
         handle.result(WAIT_S)
         assert handle.done()

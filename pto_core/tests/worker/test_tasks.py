@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import cloudpickle
 import numpy as np
 import pytest
 
-from pto_core import ChipCallable, In, InOut, NoDep, Out, OutExisting, Scalar
+from pto_core import ChipCallable, DataType, Direction, In, InOut, NoDep, Out, OutExisting, Scalar
 from pto_core._worker import TaskArgs, TensorArgType
 from pto_core.errors import UsageError
 from pto_core.worker.memory import SharedArena
@@ -111,6 +111,17 @@ def test_a_task_can_be_called_here() -> None:
     assert (numbers.retries, numbers.name, nothing.name) == (2, "numbers", "nothing")
 
 
+@pytest.mark.parametrize("annotation", [In | None, list[Out], "In | None"])
+def test_a_direction_inside_another_annotation_is_refused(annotation: Any) -> None:
+    def add(x, y) -> None: ...
+
+    add.__annotations__["y"] = annotation
+    with pytest.raises(UsageError, match=r"y of add has the annotation .*; write In, Out.* alone"):
+        task(add)
+    add.__annotations__["y"] = Annotated[int | None, Scalar("int8")]
+    assert task(add).signature.parameters[1] == ("y", Direction.SCALAR, DataType.INT8)
+
+
 def test_a_task_is_pickled_by_name_and_by_cloudpickle_by_code() -> None:
     assert pickle.loads(pickle.dumps(numbers)) is numbers
     assert copy.deepcopy(numbers) is numbers
@@ -131,7 +142,7 @@ def test_a_task_is_pickled_by_name_and_by_cloudpickle_by_code() -> None:
         (
             untyped,
             [np.zeros(3)],
-            r"untyped is a @task, which runs in a SUB child, and this Worker has none",
+            r"the @task untyped needs a process, a SUB child, and this Worker has none",
         ),
         (every_way, [np.zeros(3)], r"every_way takes 6 to 7 arguments \(x, factor, .*got 1"),
         (nothing, [1], r"nothing takes 0 arguments"),

@@ -18,7 +18,7 @@ from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, DeviceProcess, RunReport
 from pto_core.device.tracing import DeviceTracing
 from pto_core.errors import ConfigError, DeadlockError, UnsupportedError, UsageError
-from pto_core.errors.values import ForeignName, check_seconds, shown, suggestion
+from pto_core.errors.values import check_seconds, explain_names, shown, suggestion
 from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
@@ -349,14 +349,12 @@ class Device:
             warnings.warn(f"device {self.name} was never closed", ResourceWarning, stacklevel=2)
             self.close()
 
-    if not TYPE_CHECKING:  # checkers know the attributes
-        submit = ForeignName(
-            "submit kernels in a function: def graph(rt, x, out): rt.submit(kernel, x, out), and "
-            "call device.run(graph, x, out)"
-        )
-
     def __repr__(self) -> str:
         return f"<Device {self.name}{'' if self._native.is_open else ', closed'}>"
+
+
+_SUBMIT = "def graph(rt, x, out): rt.submit(kernel, x, out), and call device.run(graph, x, out)"
+explain_names(Device, {"submit": _SUBMIT})
 
 
 def _check_options(unknown: Mapping[str, object]) -> None:

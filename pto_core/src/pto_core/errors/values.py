@@ -6,7 +6,7 @@ import numbers
 import os
 import reprlib
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,22 +115,24 @@ def _edits(left: str, right: str) -> int:
     return last[-1]
 
 
-class ForeignName:
-    """A name of other libraries: reading it raises an AttributeError that says what to write.
+def explain_names(kind: type, instead: Mapping[str, str]) -> None:
+    """Let names that a class lacks raise an AttributeError that says what to write instead.
 
-    ``remedy`` may contain ``{name}``, the ``name`` of the object that is asked.
+    ``{name}`` in such a text is the ``name`` of the object. A ``__getattr__`` would slow down each
+    read of an attribute of the class.
     """
+    for name, text in instead.items():
+        if not hasattr(kind, name):
+            setattr(kind, name, _ForeignName(name, text))
 
-    def __init__(self, remedy: str) -> None:
-        self._remedy = remedy
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+class _ForeignName:
+    """A name of another library. Reading it raises an AttributeError."""
 
-    def __get__(self, asked: Any, kind: type) -> Any:
-        remedy = self._remedy.format(name=getattr(asked, "name", kind.__name__.lower()))
-        raise AttributeError(
-            f"{kind.__name__!r} object has no attribute {self._name!r}; {remedy}",
-            name=self._name,
-            obj=asked,
-        )
+    def __init__(self, name: str, instead: str) -> None:
+        self._name, self._instead = name, instead
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        instead = self._instead.format(name=getattr(owner, "name", kind.__name__.lower()))
+        text = f"{kind.__name__!r} object has no attribute {self._name!r}; write {instead}"
+        raise AttributeError(text, name=self._name, obj=owner)

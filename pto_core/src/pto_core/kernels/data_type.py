@@ -79,9 +79,11 @@ class DataType(IntEnum):
         is_text = isinstance(dtype, str)
         name = str(dtype) if is_text and dtype in ML_DTYPES else _native_name(dtype)
         if name is None or name.upper() not in cls.__members__:
-            swapped = "its byte order is not that of this machine; " if _is_swapped(dtype) else ""
+            hint = "its byte order is not that of this machine; " if _is_swapped(dtype) else ""
+            if isinstance(dtype, int):
+                hint = "a shape with several dimensions is a tuple, such as (3, 4); as a type, "
             raise UsageError(
-                f"{shown(dtype)} is not a data type of a device; {swapped}"
+                f"{shown(dtype)} is not a data type of a device; {hint}"
                 f"use one of {', '.join(member.name.lower() for member in cls)}",
                 name="dtype",
                 value=dtype,

@@ -234,6 +234,7 @@ def task_signature(
     positional = _positional(function)
     rest = next((p for p in _parameters(function) if p.kind is p.VAR_POSITIONAL), None)
     for one in _parameters(function):
+        _refuse_inner(function, one.name, annotations.get(one.name))
         is_keyword = one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD)
         if is_keyword and _declared(annotations.get(one.name))[0] in WRITTEN:
             raise UsageError(
@@ -331,6 +332,21 @@ def _declared(annotation: Any) -> tuple[Direction, int]:
     if isinstance(annotation, type) and issubclass(annotation, Parameter):
         return annotation.direction, -1
     return Direction.UNSPECIFIED, -1
+
+
+def _refuse_inner(function: Callable[..., Any], name: str, annotation: Any) -> None:
+    """Raise UsageError for an annotation such as ``Optional[In]``."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return
+    for inner in typing.get_args(annotation):
+        if not isinstance(inner, str) and _declared(inner)[0] is not Direction.UNSPECIFIED:
+            written = str(annotation).replace(f"{In.__module__}.", "").replace("typing.", "")
+            raise UsageError(
+                f"parameter {name} of {_name(function)} has the annotation {written}; write In, "
+                "Out, InOut or Scalar alone: the argument is always one array or one number",
+                name=name,
+                value=annotation,
+            )
 
 
 def _parameter(entry: SignatureEntry) -> Parameter:

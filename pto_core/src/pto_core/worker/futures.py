@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeVar as _TypeVar, cast
 
+from pto_core._native import number
 from pto_core._worker import ContinuousTensor, HandleBase, set_handle_type
 from pto_core.errors import PtoError, UsageError
+from pto_core.errors.values import explain_names, shown
 from pto_core.notebooks import html_table
 from pto_core.worker.failures import CANCELLED, Failure, Result, RunErrors, place_of
 from pto_core.worker.parts import TensorPart
@@ -123,6 +125,13 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
                 "another submit of the function, or call Worker.run without hazards='check'"
             )
         if timeout is not None:
+            seconds = number(timeout)
+            if seconds is None or not seconds[1] >= 0:
+                raise UsageError(
+                    f"timeout is {shown(timeout)}; pass 0 or more seconds, or None",
+                    name="timeout",
+                    value=timeout,
+                )
             is_over = self._is_cancelled or super().wait(timeout) or self._is_cancelled
             return is_over and self._known_to_have_ended()
         # the engine ends a cancelled task only when its last producer has ended
@@ -186,17 +195,37 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             yield from self.driver.hooks.event_loops.wait(self).__await__()
         return self.result()
 
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call ``fn`` with this handle when the task has ended. Raises UsageError."""
+        if getattr(fn, "__module__", None) == "asyncio.tasks":  # it would wait without end
+            raise UsageError(
+                "asyncio.wait does not accept the handle of a task; pass "
+                "asyncio.wrap_future(handle), or use asyncio.gather or asyncio.as_completed"
+            )
+        super().add_done_callback(fn)
+
+    def __repr__(self) -> str:
+        return "<TaskHandle of {}, {}>".format(*self._name_and_state())
+
     def _repr_html_(self) -> str:
-        known = None if self.is_captured else self.driver.task(self.task_slot, self)
+        name, state = self._name_and_state()
+        return html_table(name, [("state", state)])
+
+    def _name_and_state(self) -> tuple[str, str]:
+        try:
+            known = self.driver.task(self.task_slot, self)
+        except UsageError:
+            return f"task {self.task_slot}", "of the process that forked this one"
         if self.is_captured:
             state = "captured"
         elif self._is_cancelled:
             state = "cancelled"
-        elif self.done():
+        elif self._is_over or self.has_ended:
             state = "ended" if self.failure is None else "failed"
         else:
             state = "running" if known is not None and known["child"] >= 0 else "waiting"
-        return html_table(place_of(self.task_slot, known).name, [("state", state)])
+        name = place_of(self.task_slot, known).name if known else f"task {self.task_slot}"
+        return name, state
 
     def __reduce_ex__(self, protocol: object = None) -> tuple[Any, ...]:
         """Pickle the handle as an argument of a submit. Raises UsageError anywhere else."""
@@ -281,4 +310,15 @@ def _kept(output: Any) -> Any:
     return output.numpy().copy() if is_tensor else output
 
 
+def _refused(handle: TaskHandle, *_: object) -> Any:
+    raise TypeError(f"{handle!r} is not the value of the task; call handle.result() first")
+
+
+for _name in ("add", "sub", "mul", "truediv", "lt", "le", "gt", "ge", "iter", "getitem"):
+    setattr(TaskHandle, f"__{_name}__", _refused)
+for _name in ("radd", "rsub", "rmul", "rtruediv"):
+    setattr(TaskHandle, f"__{_name}__", _refused)
+
+_RESULT = ("get", "value", "values", "fetch", "compute", "ready", "output")
+explain_names(TaskHandle, dict.fromkeys(_RESULT, "handle.result() for its value"))
 set_handle_type(TaskHandle)

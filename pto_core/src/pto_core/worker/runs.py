@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from pto_core import log
@@ -17,7 +17,7 @@ from pto_core._worker import (
 from pto_core.config.options import CHECK, HAZARDS
 from pto_core.errors import AbortedError, UsageError, WorkerClosedError
 from pto_core.errors.plain_functions import require_executed
-from pto_core.errors.values import shown
+from pto_core.errors.values import shown, suggestion
 from pto_core.kernels import CallConfig
 from pto_core.plugins import insight, observation, registered
 from pto_core.progress import Progress
@@ -89,6 +89,7 @@ class Runs:
         """Run a graph function; see ``Worker.run``."""
         if hazards is None:
             hazards = self._hazards
+        hazards_number(hazards, (*HAZARDS, CHECK))
         if isinstance(hazards, str) and hazards == CHECK:
             if isinstance(args, TaskArgsView):
                 raise UsageError(
@@ -295,10 +296,13 @@ class Runs:
         return Progress(counts["submitted"], counts["finished"], counts["failed"], is_over=is_over)
 
 
-def hazards_number(hazards: str) -> int:
+def hazards_number(hazards: str, known: Sequence[str] = HAZARDS) -> int:
     """Return the engine's number for a hazard mode. Raises UsageError."""
-    if not isinstance(hazards, str) or hazards not in HAZARDS:
+    if not isinstance(hazards, str) or hazards not in known:
+        hint = suggestion(hazards, known) if isinstance(hazards, str) else ""
         raise UsageError(
-            f"hazards is {shown(hazards)}; pass 'raw' or 'full'", name="hazards", value=hazards
+            f"hazards is {shown(hazards)}; pass one of {', '.join(map(repr, known))}{hint}",
+            name="hazards",
+            value=hazards,
         )
-    return HAZARDS.index(hazards)
+    return known.index(hazards)

@@ -22,7 +22,7 @@ from pto_core._worker import (
 )
 from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
-from pto_core.errors.values import listed, shown
+from pto_core.errors.values import explain_names, listed, shown
 from pto_core.kernels import CallConfig, ChipCallable, DataType
 from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import SubmitOptions
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 10.0  # the longest wait for another thread that begins or ends a shared session
 _OPTIONS = tuple(SubmitOptions.__annotations__)
-
 Item = TypeVar("Item")
 Mapped = TypeVar("Mapped")
 
@@ -260,6 +259,19 @@ class TaskSubmitter:
         ``worker.options(timeout_s=1).submit(count, text, least=2)`` states them separately.
         """
         return SubmitterWithOptions(self, options)
+
+
+_INSTEAD = {
+    **dict.fromkeys(("remote", "apply", "apply_async"), "submit(function, ...), with a @task"),
+    **dict.fromkeys(("starmap", "imap", "imap_unordered", "map"), "worker.map(function, items)"),
+    **dict.fromkeys(("get", "gather"), "handle.result() for each handle"),
+    **dict.fromkeys(("put", "scatter", "array", "tensor"), "worker.array(values) for an array"),
+    **dict.fromkeys(("zeros", "empty", "shared_array"), "worker.shared_array(shape, dtype)"),
+    **dict.fromkeys(("shutdown", "terminate", "join"), "worker.close()"),
+    "as_completed": "worker.as_completed(handles)",
+    "wait": "concurrent.futures.wait(handles)",
+}
+explain_names(TaskSubmitter, _INSTEAD)
 
 
 class Session(TaskSubmitter, RunScope):
@@ -461,6 +473,8 @@ class Session(TaskSubmitter, RunScope):
         new task must wait.
         """
         if isinstance(target, Task):
+            if self._memory is None:
+                target.needed(None)  # raises
             if self._is_capture:
                 retries = _in_replay(retries, target.name) if self._is_replayed else NO_RETRIES
             return target.arguments(values, self._memory, keywords, retries, producers)
@@ -486,7 +500,15 @@ class Session(TaskSubmitter, RunScope):
             )
         used = TaskArgs()
         for number, one in enumerate((array, *more)):
-            add_array(used, one, TensorArgType.INOUT, f"argument {number} of wait")
+            try:
+                add_array(used, one, TensorArgType.INOUT, f"argument {number} of wait")
+            except UsageError:
+                raise UsageError(
+                    f"argument {number} of wait is {shown(one)}; pass arrays of the Worker, as in "
+                    "s.wait(x, y); the result() of a handle waits for one task",
+                    name="array",
+                    value=one,
+                ) from None
         tensors = [one for one in used.tensors if not one.child_memory]
         users = [user for one in tensors for user in orch.users(one.address, one.nbytes)]
         for user in users:
@@ -507,6 +529,8 @@ class Session(TaskSubmitter, RunScope):
         It is freed when its scope has ended and no task needs it. ``tensor[:, 8:16]`` is a part of
         it, as an argument of a ``@task``; a contiguous part is a tensor.
         """
+        if type(dtype) is int:
+            DataType.of(dtype)  # raises; the engine would accept the number of a type
         made = self.orchestrator.alloc(shape, dtype)
         if self._log is not None:
             self._log.add_allocation(made.address, made.nbytes)
@@ -542,7 +566,7 @@ class Session(TaskSubmitter, RunScope):
         if not callable(task) and not isinstance(task, ChipCallable | CallableHandle):
             raise UsageError(
                 f"the task is {shown(task)}; pass a function with @task and then its arguments, as "
-                "in s.submit(function, x), not the result of a call",
+                "in submit(function, x), not its name and not the result of a call",
                 name="task",
                 value=task,
             )
@@ -709,7 +733,17 @@ def mapped(
     is_repeated = isinstance(function, Task) and function.retries > 0
     if is_repeated and chunksize == "auto":
         chunksize = 1
-    given = list(items)
+    try:
+        given = list(items)
+    except TypeError:
+        if isinstance(items, Iterable) and not isinstance(items, TaskHandle):
+            raise  # from the iterator of the program
+        raise UsageError(
+            f"items is {shown(items)}; pass a list or another iterable, and of a handle its "
+            "result()",
+            name="items",
+            value=items,
+        ) from None
     even = max(1, -(-len(given) // max(count, 1)))
     size = even if chunksize == "auto" else integer(chunksize, 1, 2**63 - 1)
     if size is None:

@@ -112,6 +112,14 @@ def worker_settings(
     _check_mode(child_mode)
     devices = _devices(level, device_ids)
     num_sub_workers = _count("num_sub_workers", num_sub_workers)
+    for name, plugin in (("platform", platform), ("runtime", runtime)):
+        if not isinstance(plugin, str | None):
+            raise UsageError(
+                f"{name} is {shown(plugin)}; pass the name of a plugin for chips, or None; the "
+                "number of processes that run Python functions is num_sub_workers",
+                name=name,
+                value=plugin,
+            )
     chosen = {"backend": platform, "runtime": runtime}
     given = {key: value for key, value in given.items() if value is not None}
     # The plugins of level 2 are those of the other host.

@@ -26,7 +26,7 @@ from pto_core._worker import (
 )
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_executed, require_plain
-from pto_core.errors.values import ForeignName, shown
+from pto_core.errors.values import explain_names, shown, suggestion
 from pto_core.kernels import ChipCallable
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, In, TaskSignature, task_signature
@@ -104,6 +104,8 @@ def add_array(args: TaskArgs, value: Any, tag: TensorArgType, where: str) -> Non
         is_part = is_array and not value.flags.c_contiguous and value.base is not None
         if is_part or type(value) is TensorPart:
             text += "; or pass the array of which it is a part, and take the part in the function"
+        elif isinstance(value, list | tuple):
+            text = text.replace("a NumPy array", "a NumPy array, such as np.array(values)")
         elif is_array and "read-only" in text:
             text = (
                 f"{where} is a read-only array, and the task writes it; pass a writable array, or "
@@ -231,6 +233,12 @@ _UNKNOWN = Direction.UNSPECIFIED
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
 
 
+_READ_ONLY_ARRAYS = (
+    "arrays of In parameters, and arrays inside of objects, are read-only: annotate the parameter "
+    "InOut to write into the array, or write into a copy, x.copy()"
+)
+
+
 def _name_of(function: object) -> str:
     return str(getattr(function, "__qualname__", function))
 
@@ -274,6 +282,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         self._directions: dict[int, list[tuple[str, Direction, int]]] = {}
         functools.update_wrapper(self, function, updated=())
         self.name = _name_of(function)
+        self._needs_keywords = _needs_keywords(function)
 
     @property
     def retries(self) -> int:
@@ -288,12 +297,6 @@ class Task(Generic[Parameters, Value, Outcome]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
-
-    if not TYPE_CHECKING:  # checkers know the attributes
-        remote = ForeignName("write worker.submit({name}, ...)")
-        delay = ForeignName("write worker.submit({name}, ...)")
-        submit = ForeignName("write worker.submit({name}, ...)")
-        map = ForeignName("write worker.map({name}, ...)")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle by name, as a function does; cloudpickle pickles by code."""
@@ -316,8 +319,8 @@ class Task(Generic[Parameters, Value, Outcome]):
         if the Worker has no SUB child. Handles without a result are added to ``producers``.
         """
         passed: dict[str, Any] = {}
-        if keywords:
-            values, passed = self.bound(values, keywords)
+        if keywords or self._needs_keywords:
+            values, passed = self.bound(values, keywords or {})
         directions = self._directions.get(len(values))
         if directions is None:
             directions = self.listed(len(values))
@@ -349,25 +352,27 @@ class Task(Generic[Parameters, Value, Outcome]):
                 layout.append(way)
                 scalars.append(scalar)
         if places or passed:
-            found = self._needed(memory), producers
+            found = self.needed(memory), producers
             sent = places, given, passed
             pickled, views = self._add_values(args, (layout, scalars), sent, found, is_plain)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
-            outputs = Returned(memory or self._needed(memory), tuple(written))
+            outputs = Returned(memory or self.needed(memory), tuple(written))
             args.add_tensor(outputs.tensor(), TensorArgType.OUTPUT)
             layout.append(_SLOT)
         if retries.count:
-            views += self._add_retries(args, layout, retries, self._needed(memory))
+            views += self._add_retries(args, layout, retries, self.needed(memory))
         if layout or pickled:
             _add_scalars(args, layout, scalars, pickled)
         return (args if layout else None), outputs, views
 
-    def _needed(self, memory: ValueMemory | None) -> ValueMemory:
+    def needed(self, memory: ValueMemory | None) -> ValueMemory:
+        """Return ``memory``; raise UsageError if it is None."""
         if memory is None:
+            subject = "map or an executor" if self.calls_argument else f"the @task {self.name}"
             raise UsageError(
-                f"{self.name} is a @task, which runs in a SUB child, and this Worker has none; "
-                "create it with num_sub_workers=1 or more",
+                f"{subject} needs a process, a SUB child, and this Worker has none; create it with "
+                "num_sub_workers=1 or more",
                 name=self.name,
             )
         return memory
@@ -438,9 +443,12 @@ class Task(Generic[Parameters, Value, Outcome]):
         except TypeError as error:
             text = str(signature).replace(f"{In.__module__}.", "")
             text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # annotations that are texts
+            known = {*signature.parameters, *SubmitOptions.__annotations__}
+            hints = [suggestion(name, known) for name in keywords if name not in known]
             raise UsageError(
-                f"task function {self.name}: {error}; it is {self.name}{text}, and the options of "
-                f"submit are {', '.join(SubmitOptions.__annotations__)}",
+                f"task function {self.name}: {error}{next(filter(None, hints), '')}; it is "
+                f"{self.name}{text}, and the options of submit are "
+                f"{', '.join(SubmitOptions.__annotations__)}",
                 name=self.name,
             ) from None
         by_position = [name for name, *_ in self.signature.parameters]
@@ -531,7 +539,12 @@ class Task(Generic[Parameters, Value, Outcome]):
 
     def _call(self, values: list[Any], keywords: dict[str, Any], slot: Any, name: str) -> None:
         """Call the function, and store what it returns. ``name``: its name in messages."""
-        result = self._checked(*values, **keywords)
+        try:
+            result = self._checked(*values, **keywords)
+        except ValueError as error:
+            if "read-only" in str(error):
+                error.add_note(_READ_ONLY_ARRAYS)
+            raise
         require_executed("task function", name, result)
         if slot is not None:
             store_result(slot, result, name)
@@ -572,8 +585,10 @@ class Task(Generic[Parameters, Value, Outcome]):
             most = "or more" if takes_more else f"to {len(listed)}"
             expected = str(required) if required == len(listed) else f"{required} {most}"
             names = ", ".join(name for name, _, _ in listed)
+            plural = "" if expected == "1" else "s"
             raise UsageError(
-                f"task function {self.name} takes {expected} arguments ({names}), got {count}",
+                f"task function {self.name} takes {expected} argument{plural} ({names}), "
+                f"got {count}",
                 name=self.name,
                 value=count,
                 expected=expected,
@@ -589,6 +604,24 @@ class Task(Generic[Parameters, Value, Outcome]):
         ]
         self._directions[count] = found
         return found
+
+
+_SUBMIT = "worker.submit({name}, ...)"
+_INSTEAD = {
+    **dict.fromkeys(("remote", "submit", "delay", "apply_async"), _SUBMIT),
+    "map": "worker.map({name}, ...)",
+    "options": "worker.options(...).submit({name}, ...)",
+}
+explain_names(Task, _INSTEAD)
+
+
+def _needs_keywords(function: Callable[..., Any]) -> bool:
+    """Return whether a function requires an argument by keyword."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters)
 
 
 def _add_scalars(args: TaskArgs, layout: list[int], scalars: list[float], pickled: bytes) -> None:

@@ -21,7 +21,7 @@ from pto_core._worker import (
     TaskArgs,
     TaskArgsView,
 )
-from pto_core.config.options import CHECK
+from pto_core.config.options import CHECK, HAZARDS
 from pto_core.errors import ConfigError, UsageError
 from pto_core.errors.values import as_path, listed, shown, suggestion
 from pto_core.interrupts import Interrupts
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from pto_insight.traces.worker_trace import WorkerTrace
 
 Value = TypeVar("Value")
+
+_OTHER_NAMES = ("max_workers", "n_jobs", "n_workers", "num_cpus", "num_workers", "processes")
+"""The names that other libraries have for ``num_sub_workers``."""
 
 
 class Worker(WorkerView, MemoryCalls, TaskSubmitter):
@@ -203,7 +206,13 @@ class Worker(WorkerView, MemoryCalls, TaskSubmitter):
         The default data type is float32, not float64 as in NumPy, because kernels compute with it.
         The memory is freed when no view of it exists. Raises CapacityError if memory is exhausted.
         """
-        return self._node.arena().array(shape, dtype)
+        try:
+            return self._node.arena().array(shape, dtype)
+        except UsageError as error:
+            if error.name != "shape":
+                raise
+            text = f"{error}; to copy an array or a list of numbers, call worker.array(values)"
+            raise UsageError(text, name="shape", value=shape) from None
 
     def array(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
         """Return a copy of an array, or of a list of numbers, that is a :meth:`shared_array`.
@@ -218,6 +227,13 @@ class Worker(WorkerView, MemoryCalls, TaskSubmitter):
             if not hasattr(values, "__dlpack__"):
                 raise
             given = ContinuousTensor.from_array(values).numpy()
+        if given.dtype.kind in "OSU":
+            raise UsageError(
+                f"values is {shown(values)}, which is no array of numbers; pass such an object to "
+                "submit directly; of a handle, pass its result()",
+                name="values",
+                value=values,
+            )
         return self._node.arena().copied(given)
 
     # ---- running ----
@@ -342,8 +358,13 @@ class Worker(WorkerView, MemoryCalls, TaskSubmitter):
         notebook or on a terminal, and lines elsewhere; a function is called with a Progress.
         """
         self._node.life.check_open()
-        if not isinstance(hazards, str) or hazards != CHECK:
-            hazards_number(hazards)  # detect an invalid value here, before the block begins
+        hazards_number(hazards, (*HAZARDS, CHECK))  # detect an invalid value before the block
+        if not isinstance(progress, bool) and not callable(progress):
+            raise UsageError(
+                f"progress is {shown(progress)}; pass True, or a function that receives a Progress",
+                name="progress",
+                value=progress,
+            )
         if hazards != "full":
             self._shared.end()
         return Session(self._node, self._callables, config, hazards, progress)
@@ -380,7 +401,7 @@ class Worker(WorkerView, MemoryCalls, TaskSubmitter):
         Raises UsageError. The iterator raises TimeoutError if a task has not ended ``timeout``
         seconds after this call.
         """
-        advice = "pass the handles that submit returns"
+        advice = "pass a list of the handles that submit returns"
         given: Any = listed("handles", handles, advice)
         for one in given:
             if not isinstance(one, concurrent.futures.Future):
@@ -462,6 +483,8 @@ def _misspelt(error: ConfigError, settings: Mapping[str, object]) -> ConfigError
     parameters = inspect.signature(Worker.__init__).parameters
     is_unknown = error.name in settings and str(error).startswith("unknown setting")
     hint = suggestion(str(error.name), parameters) if is_unknown else ""
+    if is_unknown and error.name in _OTHER_NAMES:
+        hint = "; did you mean 'num_sub_workers'?"
     if not hint:
         return None
     text = f"Worker has no parameter or setting {error.name!r}{hint}"
