@@ -160,10 +160,7 @@ class Device:
         if accesses or is_checked or writes_graph:
             packed = _logged(packed, written)
         used = None if is_checked and hazards is not None else hazards
-        followed = (
-            nullcontext() if progress is False else _followed(self._native, self.name, progress)
-        )
-        with followed:
+        with _followed(self._native, self.name, progress) if progress else nullcontext():
             report = self._run(chip, args, packed, timeout_s, used, files, is_traced, stream)
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
