@@ -116,6 +116,21 @@ def test_a_handle_is_a_future(make) -> None:
         TaskHandle()
 
 
+def test_a_forked_process_can_print_a_handle(make) -> None:
+    with make(num_sub_workers=1).session() as s:
+        handle = s.submit(double, 3)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                status = (
+                    repr(handle) != "<TaskHandle of task 0, of the process that forked this one>"
+                )
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_handle_is_not_done_before_its_end(make) -> None:
     worker = make(num_sub_workers=1)
     gate = worker.shared_array(1)
