@@ -96,6 +96,43 @@ def test_the_check_finds_what_nothing_orders() -> None:
     assert "races: 1\nscale#7 and scale#11 share 256 bytes of alloc#0.0" in full
 
 
+@pytest.mark.parametrize("words", [(), ("--measure",)])
+def test_an_access_of_the_orchestration_orders_as_a_task_does(words: tuple[str, ...]) -> None:
+    # The write waits for all uses of the memory but that of scale#7, in a MANUAL scope. So of the
+    # five races of scale#11 in the test above only one is left.
+    written = pto("check", "--case", "host_writes", *words, code=1)
+    assert "races: 2\n" in written
+    assert "scale#7 and set_tensor_data#0 share" in written
+    if not words:
+        assert "the fixes above order 1 more pair" in written  # scale#7 and scale#11
+    assert "so that set_tensor_data waits for it" in written
+    read = pto("check", "--case", "host_reads", *words, code=1)
+    assert "races: 2\nscale#10 and get_tensor_data#0 share" in read
+
+
+def test_the_chain_of_two_tasks_goes_through_the_access_of_the_orchestration() -> None:
+    chain = pto("why", "--case", "host_writes", "scale#11", "scale#6")
+    assert "  set_tensor_data#0  " in chain
+    assert "      submitted after the access of the orchestration\n" in f"{chain}\n"
+    assert "overwrites alloc#0.0 [OUTPUT_EXISTING], written before as" in chain
+    assert "nothing orders" in pto("why", "--case", "host_reads", "get_tensor_data#0", 10, code=1)
+
+
+def test_a_crash_is_reported_although_other_kernels_wait_for_the_crashed_one() -> None:
+    ended = pto_here("check", TOUR, "--case", "crashes_beside_others", "--measure")
+    assert ended.returncode == 4
+    assert "kernel cube (func_id 3) crashed with SIGSEGV; its last access wrote 4 bytes" in (
+        ended.stdout + ended.stderr
+    )
+    words = ("--case", "crashes", "--measure", "--timeout", 30)
+    waiting = pto_here("check", TOUR, *words)
+    assert waiting.returncode == 4
+    report = waiting.stdout + waiting.stderr
+    assert "kernel 'cube' (func_id 3), task 4 of ring 0, on AIC" in report
+    assert "crashed: ended with SIGSEGV" in report
+    assert "lane" not in report
+
+
 def test_a_wrong_result_names_the_task_that_wrote_it() -> None:
     done = pto_here("run", TOUR, "--case", "wrong_factor")
     assert done.returncode == 1

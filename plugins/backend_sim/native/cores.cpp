@@ -1,9 +1,12 @@
 #include "cores.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -22,6 +25,7 @@ namespace {
 // different cache sets.
 constexpr size_t kPayloadStride = PTO_MAX_PAYLOAD + 128;
 constexpr size_t kPayloadBytes = kPayloadStride * PTO_MAX_CORES;
+constexpr uint32_t kMostNaps = 200;  // of 10 ms, for the kernels beside one that crashed
 
 const Kernel& kernel_of(const Core& core) noexcept {
   return *reinterpret_cast<const Kernel*>(core.payload->kernel);
@@ -176,6 +180,20 @@ void Cores::fail_crashed(Core& core, uint32_t index, int signal, const Recorder:
     ranges.push_back({ranges[0].task, access.address, access.address + access.bytes, kind, index});
   }
   complete_fault(core, index);
+  if (core.is_together) await_others(core, signal);
+}
+
+// Others may wait for the crashed kernel. A time limit would then blame them.
+void Cores::await_others(const Core& crashed, int signal) const noexcept {
+  const auto is_running = [&](const Core& other) {
+    const auto index = static_cast<uint32_t>(&other - cores_.data());
+    return &other != &crashed && other.payload->task == crashed.payload->task && !other.faulted &&
+           !finished(index);
+  };
+  for (uint32_t naps = 0; std::any_of(cores_.begin(), cores_.end(), is_running); ++naps) {
+    if (naps == kMostNaps) std::raise(signal);
+    usleep(10'000);
+  }
 }
 
 bool Cores::call_guarded(Core& core, uint32_t index,

@@ -28,7 +28,7 @@ struct alignas(64) Core {
   pto_payload* payload = nullptr;
   uint32_t payload_bytes = 0;
   uint8_t scheduler = 0;  // which polls the core
-  bool faulted = false;
+  std::atomic<bool> faulted{false};
   bool is_together = false;  // whether other kernels run while this one does
   uint64_t tasks = 0;
   uint64_t busy_ns = 0;
@@ -98,6 +98,8 @@ class Cores {
   // Ends the task of a measured kernel that crashed, and adds its last access to `ranges`.
   void fail_crashed(Core& core, uint32_t index, int signal, const Recorder::Access& access,
                     std::vector<pto_measured_range>& ranges) noexcept;
+  // Ends the process by the signal of a crashed kernel if others of its task then do not end.
+  void await_others(const Core& crashed, int signal) const noexcept;
   // Returns false, without a call, if pages cannot be guarded.
   bool call_guarded(Core& core, uint32_t index, std::vector<pto_measured_range>& ranges) noexcept;
   void call_back(Core& core, uint32_t index) noexcept;

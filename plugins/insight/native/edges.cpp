@@ -26,23 +26,27 @@ class EdgeFinder {
         writers_(log.accesses()),
         readers_(log.accesses()),
         other_writers_(log.accesses()),
+        users_(log.accesses()),
         clusters_(blocks),
         event_(log.events().begin()) {}
 
   Edges find() {
+    for (uint32_t task = 0; task < log_.tasks(); ++task) has_host_ |= log_.is_of_host(task);
     for (uint32_t task = 0; task < log_.tasks(); ++task) {
       take_events(task);
+      if (host_ != kNone) add_plain(host_, task, Why::kHost);
       look_up(task);
       insert(task);
+      if (log_.is_of_host(task)) host_ = task;
     }
     take_events(log_.tasks());
     return std::move(edges_);
   }
 
  private:
-  struct Reader {
+  struct Listed {
     uint32_t access;
-    uint32_t older;  // next older reader of the same region; kNone ends the list
+    uint32_t older;  // the next older access of the same list; kNone ends the list
   };
 
   void take_events(uint32_t tasks) {
@@ -79,6 +83,10 @@ class EdgeFinder {
     for (uint32_t access = log_.first_access(task); access < log_.end_access(task); ++access) {
       const Tag tag = log_.tag(access);
       if (log_.is_fresh(access)) continue;
+      if (log_.is_of_host(task) && writes(tag)) {
+        find_users(access);
+        continue;
+      }
       const bool is_looked_up = log_.is_looked_up(access) && tag != Tag::kNoDep;
       const size_t before = edges_.reasons.size();
       if (reads(tag)) {
@@ -134,11 +142,23 @@ class EdgeFinder {
   }
 
   void find_readers(uint32_t access) {
+    find_listed(readers_, access, [](uint32_t) { return Why::kAntiDependence; });
+  }
+
+  void find_users(uint32_t access) {
+    find_listed(users_, access, [&](uint32_t user) {
+      return writes(log_.tag(user)) ? Why::kOverwrite : Why::kAntiDependence;
+    });
+  }
+
+  template <class WhyOf>
+  void find_listed(HostIndex<uint32_t>& lists, uint32_t access, WhyOf why_of) {
     RegionPlace place;
     KeepAll<uint32_t> policy;
-    readers_->find(log_.region(access), place, policy, [&](uint32_t newest, bool conservative) {
-      for (uint32_t index = newest; index != kNone; index = readers_of_[index].older) {
-        add(readers_of_[index].access, access, Why::kAntiDependence, conservative);
+    lists->find(log_.region(access), place, policy, [&](uint32_t newest, bool conservative) {
+      for (uint32_t index = newest; index != kNone; index = listed_[index].older) {
+        const uint32_t earlier = listed_[index].access;
+        add(earlier, access, why_of(earlier), conservative);
       }
     });
   }
@@ -146,10 +166,11 @@ class EdgeFinder {
   void insert(uint32_t task) {
     for (uint32_t access = log_.first_access(task); access < log_.end_access(task); ++access) {
       const Tag tag = log_.tag(access);
+      if (has_host_ && log_.is_known_use(access)) insert_listed(users_, access);
       if (writes(tag)) {
         insert_writer(access);
       } else if (is_full_ && tag == Tag::kInput && log_.is_looked_up(access)) {
-        insert_reader(access);
+        insert_listed(readers_, access);
       }
     }
   }
@@ -170,15 +191,14 @@ class EdgeFinder {
     writers_->value(writers_->replace(region, place, policy, false)) = access;
   }
 
-  void insert_reader(uint32_t access) {
+  void insert_listed(HostIndex<uint32_t>& lists, uint32_t access) {
     RegionPlace place;
     KeepAll<uint32_t> policy;
     bool is_new;
-    uint32_t& newest =
-        readers_->value(readers_->obtain(log_.region(access), place, policy, &is_new));
+    uint32_t& newest = lists->value(lists->obtain(log_.region(access), place, policy, &is_new));
     if (is_new) newest = kNone;
-    readers_of_.push_back({access, newest});
-    newest = static_cast<uint32_t>(readers_of_.size() - 1);
+    listed_.push_back({access, newest});
+    newest = static_cast<uint32_t>(listed_.size() - 1);
   }
 
   void add(uint32_t earlier, uint32_t later, Why why, bool conservative) {
@@ -194,9 +214,12 @@ class EdgeFinder {
   const LogTables& log_;
   const bool is_full_;
   HostIndex<uint32_t> writers_;        // of each region: its last writer
-  HostIndex<uint32_t> readers_;        // of each region: index in readers_of_ of its newest reader
+  HostIndex<uint32_t> readers_;        // of each region: index in listed_ of its newest reader
   HostIndex<uint32_t> other_writers_;  // writers that take no part in look-ups
-  std::vector<Reader> readers_of_;
+  HostIndex<uint32_t> users_;          // as readers_, all uses; empty without accesses of the host
+  std::vector<Listed> listed_;
+  bool has_host_ = false;  // whether the log has accesses of the host
+  uint32_t host_ = kNone;  // the last one so far
   ClusterOrder clusters_;
   std::span<const pto_logged_event>::iterator event_;
   Edges edges_;

@@ -4,6 +4,10 @@
 // but no task ever retires. So the result contains the edges that a run drops because the producer
 // has already ended, and does not depend on timing.
 //
+// The orchestration itself may read and write memory. Such an access waits as a task does. A write
+// also waits for all earlier users of the memory, also if hazards are raw. All tasks that are
+// submitted later come after the access.
+//
 // Clusters: the number of a cluster depends on timing, but one case does not. If the program holds
 // all clusters except one, its next allocation receives this last cluster. By then, all tasks on
 // clusters that the program has freed have ended, so they come before the tasks of the allocation.
@@ -24,14 +28,15 @@ enum class Why : uint32_t {
   kExplicit = 3,
   kCluster = 4,
   kRetaining = 5,
-  kOwner = 6
+  kOwner = 6,
+  kHost = 7
 };
 
 // A reason why `second` starts after `first` has ended.
 struct EdgeReason {
   uint32_t first;
   uint32_t second;
-  uint32_t first_access;   // kNone for explicit edges and for clusters
+  uint32_t first_access;   // kNone for explicit edges, for clusters and for kHost
   uint32_t second_access;  // as first_access
   Why why;
   uint32_t is_conservative;  // by byte hulls only

@@ -55,6 +55,13 @@ class LogTables {
   bool is_of_2026_08(uint32_t task) const {
     return (rows_.tasks[task].traits & PTO_LOGGED_2026_08) != 0;
   }
+  // Return whether the row is an access of the orchestration, not a task.
+  bool is_of_host(uint32_t task) const { return (rows_.tasks[task].traits & PTO_LOGGED_HOST) != 0; }
+  // Return whether the access counts as a use of its memory, for which a write of the host waits.
+  bool is_known_use(uint32_t access) const {
+    const bool has_edges = rows_.accesses[access].reserved[1] != PTO_LOGGED_ACCESS_NONE;
+    return has_edges && !is_manual(task_of(access));
+  }
   // Return whether the access takes part in look-ups. The others have edges to the owner at most.
   bool is_looked_up(uint32_t access) const {
     return rows_.accesses[access].reserved[1] == 0 && !is_manual(task_of(access));

@@ -9,7 +9,17 @@ from numpy.typing import NDArray
 ALL_CASES = {
     name: {"defect": number}
     for number, name in enumerate(
-        ("right", "overwrites_early", "edge_is_missing", "wrong_factor", "does_not_fit")
+        (
+            "right",
+            "overwrites_early",
+            "edge_is_missing",
+            "wrong_factor",
+            "does_not_fit",
+            "host_writes",
+            "host_reads",
+            "crashes",
+            "crashes_beside_others",
+        )
     )
 }
 DEFAULT_CASE = "right"

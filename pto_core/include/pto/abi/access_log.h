@@ -29,8 +29,10 @@ typedef struct pto_logged_task {
 PTO_ABI_ASSERT(sizeof(pto_logged_task) == 48, "pto_logged_task");
 
 /* Bits of pto_logged_task.traits. A task of 2026-08 waits for the owners of its memory.
- * PTO_LOGGED_MANUAL: it has only the edges that the program states. */
-enum { PTO_LOGGED_2026_08 = 1, PTO_LOGGED_MANUAL = 2 };
+ * PTO_LOGGED_MANUAL: it has only the edges that the program states. PTO_LOGGED_HOST: no task, but
+ * an access of the orchestration, which returns before the next submit. Its id is negative. It is
+ * an INPUT or an OUTPUT_EXISTING; the latter also waits for the tasks that read the memory. */
+enum { PTO_LOGGED_2026_08 = 1, PTO_LOGGED_MANUAL = 2, PTO_LOGGED_HOST = 4 };
 
 /* A tensor of a submit is logged as pto_tensor_data with its final address; `tag` is set, `owner`
  * is the task whose submit allocated the memory, reserved[0] is the index of the parameter, and

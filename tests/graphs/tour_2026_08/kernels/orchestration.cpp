@@ -11,7 +11,11 @@ enum Defect {
   kOverwritesEarly = 1,
   kEdgeIsMissing = 2,
   kWrongFactor = 3,
-  kDoesNotFit = 4
+  kDoesNotFit = 4,
+  kHostWrites = 5,
+  kHostReads = 6,
+  kCrashes = 7,
+  kCrashesBesideOthers = 8
 };
 
 PTO2TaskId scale(const ChipTensor& from, const ChipTensor& to, float factor) {
@@ -22,9 +26,10 @@ PTO2TaskId scale(const ChipTensor& from, const ChipTensor& to, float factor) {
   return rt_submit_aiv_task(kScale, args).task_id();
 }
 
-PTO2TaskId change_in_place(const ChipTensor& data, const ChipTensor& flags) {
+PTO2TaskId change_in_place(const ChipTensor& data, const ChipTensor& flags, Defect defect) {
   CoreTaskArgs mixed;
   mixed.add_inout(data);
+  mixed.add_scalar(defect == kCrashes || defect == kCrashesBesideOthers, defect == kCrashes);
   rt_submit_task(MixedKernels{kCube, kLane, kLane}, mixed);
   CoreTaskArgs rows;
   rows.add_inout(data);
@@ -99,7 +104,11 @@ extern "C" void aicpu_orchestration_entry(const ChipTaskArgs& args) {
   const ChipTensor data_left = data.view(half, left);
   scale(twice.get_ref(0).view(half, left, true), data_left, 0.5f);
   scale(twice.get_ref(0).view(half, right, true), data.view(half, right), 0.5f);
-  write_out(data, out, change_in_place(data, made.get_ref(1)), defect);
-  if (defect == kOverwritesEarly) scale(values.view(half, left), data_left, 1);
+  write_out(data, out, change_in_place(data, made.get_ref(1), defect), defect);
+  const uint32_t first[] = {0, 0};
+  if (defect == kHostWrites) set_tensor_data<float>(data, 2, first, 1);
+  if (defect == kHostReads) get_tensor_data<float>(out, 2, first);
+  if (defect == kOverwritesEarly || defect == kHostWrites)
+    scale(values.view(half, left), data_left, 1);
   if (defect == kDoesNotFit) fill_the_heap(values);
 }

@@ -57,6 +57,8 @@ class Why(IntEnum):
     """The program states the edge, and the memory of A lives until B has ended."""
     OWNER = 6
     """B names memory that A allocated."""
+    HOST = 7
+    """A is an access of the orchestration, which continues after it."""
 
 
 VERBS = {

@@ -161,7 +161,9 @@ def styles(graph: LoggedGraph) -> list[str]:
         "disjoint": is_conservative & ~shares_bytes,
         "conservative": is_conservative,
         "data": np.logical_or.reduceat(why == Why.READ, starts),
-        "explicit": np.logical_or.reduceat(np.isin(why, (Why.EXPLICIT, Why.RETAINING)), starts),
+        "explicit": np.logical_or.reduceat(
+            np.isin(why, (Why.EXPLICIT, Why.RETAINING, Why.HOST)), starts
+        ),
         "cluster": np.logical_and.reduceat(why == Why.CLUSTER, starts),
         "owner": np.logical_and.reduceat(why == Why.OWNER, starts),
     }

@@ -246,6 +246,11 @@ def missing_edge(log: AccessLog, first: LoggedTask, second: LoggedTask) -> str:
     edge = f"add an edge from {first.label} to {second.label}"
     if not log.has_accesses:
         return edge
+    if log.is_of_host[second.index]:
+        return (
+            f"name the memory in {first.label} without MANUAL and manual_dep, so that "
+            f"{second.kernel} waits for it"
+        )
     if second.file and second.file.endswith(".py"):
         edge = f"submit {second.label} with after={first.label}"
     elif log.is_of_2026_08(second.index):

@@ -69,7 +69,9 @@ MEASURED = np.dtype(
     [("task", "i8"), ("begin", "u8"), ("end", "u8"), ("kind", "u4"), ("core", "u4")]
 )
 # Bits of `traits` and values of `limits`.
-OF_2026_08, MANUAL = 1, 2
+OF_2026_08, MANUAL, HOST = 1, 2, 4
+HOST_CALLS = ("get_tensor_data", "set_tensor_data")
+"""The names of reads and of writes of the orchestration."""
 LIMITED_TO_OWNER, NO_EDGE = 1, 2
 _LANE = 7
 CALL, READ, WRITE, BUFFER, PAGES, ALLOCATED, COPIED_IN, COPIED_OUT = range(8)
@@ -131,6 +133,7 @@ class AccessLog:
         """The kernel of each task; all of them for a task that runs several.
 
         A task that runs no kernel is called ``alloc`` if it has only outputs, and else ``dummy``.
+        An access of the orchestration has the name of its call.
         """
         names, begin = [], 0
         for row in self.tasks:
@@ -139,8 +142,26 @@ class AccessLog:
             name = "+".join(self.kernels.get(id_) or f"function {id_}" for id_ in func_ids)
             if row["core_type"] < 0 and row["traits"] & OF_2026_08:
                 name = "alloc" if len(tags) and (tags == Direction.OUT).all() else "dummy"
+            if row["traits"] & HOST:
+                name = HOST_CALLS[int(tags[0] != Direction.IN)]
             names.append(name)
         return tuple(names)
+
+    @cached_property
+    def numbers(self) -> Rows:
+        """The number of each task among the tasks, and of each access of the orchestration."""
+        is_of_host = self.is_of_host
+        return np.where(is_of_host, np.cumsum(is_of_host), np.cumsum(~is_of_host)) - 1
+
+    @cached_property
+    def is_of_host(self) -> Rows:
+        """Whether each row is an access of the orchestration."""
+        found: Rows = (self.tasks["traits"] & HOST) != 0
+        return found
+
+    def label(self, task: int) -> str:
+        """Return the kernel and the number of a task, such as ``add#3``."""
+        return f"{self.kernel_names[task]}#{self.numbers[task]}"
 
     def is_of_2026_08(self, task: int) -> bool:
         """Return whether a task has the edges of the interface of August 2026."""

@@ -13,7 +13,7 @@ import numpy as np
 from pto_core.errors import UsageError
 from pto_core.errors.values import suggestion
 from pto_insight.graphs.analysis import EDGE, NO_ACCESS, REASON, VERBS, LogAnalysis, Why
-from pto_insight.graphs.log import AccessLog, Rows
+from pto_insight.graphs.log import HOST_CALLS, AccessLog, Rows
 from pto_insight.graphs.places import TAGS, Places
 
 _EDGE, _SCOPE_BEGIN, _SCOPE_END, _CLUSTER, _CLUSTER_FREED, _ON_CLUSTER = range(6)
@@ -98,13 +98,16 @@ class Structure:
 class LoggedTask:
     """A task of the graph. ``index`` counts submits; a block task is one task.
 
-    ``name`` is the name in error messages. ``scope``: the index of the innermost scope, or None.
+    An access of the orchestration is a task, too. ``label``: the kernel and a number, such as
+    ``add#3``. The number counts submits, or accesses of the orchestration. ``name`` is the name in
+    error messages. ``scope``: the index of the innermost scope, or None.
     ``clusters``: the numbers of the cluster allocations on which it runs. ``members``: the number
     of members of a group; 0 for any other task.
     """
 
     index: int
     id: int
+    label: str
     name: str
     kernel: str
     core: str
@@ -114,11 +117,6 @@ class LoggedTask:
     line: int | None
     scope: int | None
     clusters: tuple[int, ...]
-
-    @property
-    def label(self) -> str:
-        """The kernel and the index, such as ``add#3``."""
-        return f"{self.kernel}#{self.index}"
 
     @property
     def where(self) -> str:
@@ -147,6 +145,8 @@ class Reason:
             return "explicit edge"
         if self.why is Why.RETAINING:
             return "explicit edge, which also retains the memory"
+        if self.why is Why.HOST:
+            return "submitted after the access of the orchestration"
         if self.why is Why.CLUSTER:
             return "runs on a cluster that was freed and allocated again in between"
         note = ""
@@ -262,12 +262,12 @@ class LoggedGraph:
         number = int(row["id"])
         file = self.log.files[int(row["file"]) - 1] if row["file"] else None
         is_of_worker = self.log.blocks == 0
+        name = f"task {number // 4} of ring {number % 4}" if self.log.has_ring_ids else ""
         return LoggedTask(
             index=index,
             id=number,
-            name=f"task {number // 4} of ring {number % 4}"
-            if self.log.has_ring_ids
-            else f"task {number}",
+            label=self.log.label(index),
+            name=self.log.label(index) if number < 0 else name or f"task {number}",
             kernel=self.log.kernel_names[index],
             core=self.log.cores(index),
             blocks=0 if is_of_worker else int(row["blocks"]),
@@ -347,7 +347,11 @@ class LoggedGraph:
             return self._checked(text)
         kernel, _, number = text.rpartition("#")
         if number.isdecimal():
-            task = self.task(self._checked(int(number)))
+            is_wanted = self.log.numbers == int(number)
+            is_wanted &= self.log.is_of_host == (kernel in HOST_CALLS)
+            if not is_wanted.any():
+                raise self._missing(number)
+            task = self.task(int(is_wanted.argmax()))
             if kernel not in ("", task.kernel):
                 raise UsageError(
                     f"task {number} is {task.label}, not {text}", name="task", value=text
@@ -366,7 +370,7 @@ class LoggedGraph:
             )
         raise UsageError(
             f"{len(found)} tasks run the kernel {text!r}; name one by its number, such as "
-            f"{text}#{found[0]}",
+            f"{self.log.label(found[0])}",
             name="task",
             value=text,
         )
@@ -374,10 +378,13 @@ class LoggedGraph:
     def _checked(self, index: int) -> int:
         if 0 <= index < len(self):
             return index
-        raise UsageError(
-            f"there is no task {index}; the graph has the tasks 0 to {len(self) - 1}"
+        raise self._missing(index)
+
+    def _missing(self, number: object) -> UsageError:
+        return UsageError(
+            f"there is no task {number}; the graph has the tasks 0 to {len(self) - 1}"
             if len(self)
             else "the graph has no tasks",
             name="task",
-            value=index,
+            value=number,
         )

@@ -114,12 +114,11 @@ class Places:
         task = self._task_of[owner]
         first = 0 if task == 0 else int(self._log.tasks[task - 1]["accesses"])
         rows = self._log.accesses[first : int(self._log.tasks[task]["accesses"])]
-        kernel = self._log.kernel_names[task]
         for row in rows[(rows["owner"] == owner) & (rows["tag"] == OUTPUT)]:
             base = int(row["address"])
             if base <= address < base + max(int(row["size"]), 1):
-                return f"{kernel}#{task}.{row['parameter']}", base
-        return f"{kernel}#{task}", int(self._log.tasks[task]["heap"])
+                return f"{self._log.label(task)}.{row['parameter']}", base
+        return self._log.label(task), int(self._log.tasks[task]["heap"])
 
     @cached_property
     def _buffer_at(self) -> dict[int, Buffer]:
