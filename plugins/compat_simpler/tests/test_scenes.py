@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pto_core.cli.main import main
+
 SCENES = Path(__file__).parent / "scenes"
 
 
@@ -47,6 +49,21 @@ def test_one_case_can_be_chosen() -> None:
     outcome = run(str(SCENES / "test_vector.py"), "--case", "TestVector::card")
     assert outcome.returncode == 2
     assert "no case runs on a2a3sim" in outcome.stdout
+    assert "  TestVector::card (a2a3)" in outcome.stdout
+    outcome = run(str(SCENES / "test_vector.py"), "-d", "all")
+    assert outcome.returncode == 2
+    assert "the device is 'all'; pass a number" in outcome.stderr
+
+
+def test_pto_run_runs_a_file_as_its_command_does(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = str(SCENES / "test_vector.py")
+    words = ("-p", "a2a3sim", "--repeat", "2", "--case", "TestVector::wrong")
+    assert main(["run", file, *words, "--skip-golden"]) == 0
+    assert capfd.readouterr().out == "TestVector::wrong: PASSED\n1 passed, 0 failed\n"
+    assert main(["run", file, "--all"]) == 2
+    assert "--all is for the folder of a case" in capfd.readouterr().err
 
 
 def test_pytest_collects_the_cases(tmp_path: Path) -> None:

@@ -299,7 +299,11 @@ def run_scenes(scenes: Sequence[type[SceneTestCase]], options: Options) -> int:
             else:
                 print(f"{name}: PASSED")  # noqa: T201
     if run == 0:
-        print(f"no case runs on {options.platform} (--manual {options.manual})")  # noqa: T201
+        print(f"no case runs on {options.platform} (--manual {options.manual}); cases:")  # noqa: T201
+        for scene in scenes:
+            for case in scene.CASES:
+                platforms = ", ".join(case.get("platforms", ["all platforms"]))
+                print(f"  {scene.__name__}::{case['name']} ({platforms})")  # noqa: T201
         return 2
     print(f"{run - failed} passed, {failed} failed")  # noqa: T201
     return 1 if failed else 0
@@ -314,17 +318,28 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--skip-golden", action="store_true")
     parser.add_argument("--log-level")
-    return options_of(vars(parser.parse_args(arguments)))
+    try:
+        return options_of(vars(parser.parse_args(arguments)))
+    except UsageError as error:
+        parser.error(str(error))
+
+
+def _devices(text: str) -> tuple[int, ...]:
+    first, _, last = text.partition("-")
+    try:
+        return tuple(range(int(first), int(last) + 1) if last else map(int, first.split(",")))
+    except ValueError:
+        raise UsageError(
+            f"the device is {text!r}; pass a number, a list such as 0,2, or a range such as 0-7",
+            name="device",
+            value=text,
+        ) from None
 
 
 def options_of(given: Mapping[str, Any]) -> Options:
     """Return the options of a command line. A scene test of level 2 uses the first device."""
     fields = {name: given[name] for name in Options.__dataclass_fields__ if name in given}
-    first, _, last = str(given.get("device") or DEVICES).partition("-")
-    if last:
-        fields["devices"] = tuple(range(int(first), int(last) + 1))
-    else:
-        fields["devices"] = tuple(map(int, first.split(",")))
+    fields["devices"] = _devices(str(given.get("device") or DEVICES))
     level = (fields.get("log_level") or "").lower()
     fields["log_level"] = {"warn": "warning", "timing": "info"}.get(level, level) or None
     return Options(**fields)

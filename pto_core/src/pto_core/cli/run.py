@@ -1,6 +1,7 @@
 """Run a case and compare its outputs with the reference.
 
 CASE is a folder with golden.py and kernels/kernel_config.py. The case runs in a child process.
+CASE can also be a file with scene tests, which runs as `python CASE` does.
 Exit codes: 0 correct, 1 wrong result, 2 usage error, 3 build failed, 4 run failed, 5 backend,
 runtime or transport not available. With --all every case runs and the highest code is returned.
 """
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -159,6 +162,8 @@ def run(namespace: argparse.Namespace) -> int:
     """Run the cases; return the highest exit code."""
     if not namespace.silent:
         _warn_of_published_options(namespace)
+    if _has_scenes(namespace.path):
+        return _run_scenes(namespace)
     display = _display(namespace)
     reports: list[CaseReport] = []
     try:
@@ -174,6 +179,37 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.json and not namespace.list:
         _print_json(reports, None)
     return max((report.exit_code for report in reports), default=0)
+
+
+def _has_scenes(path: Path | None) -> bool:
+    is_python = path is not None and path.suffix == ".py" and path.is_file()
+    return is_python and b"SceneTestCase" in path.read_bytes()
+
+
+# The options of a file with scene tests, by those of this command.
+_OF_SCENES = {
+    "platform": "--platform",
+    "device": "--device",
+    "case": "--case",
+    "log_level": "--log-level",
+    "repeat": "--rounds",
+    "skip_golden": "--skip-golden",
+}
+
+
+def _run_scenes(namespace: argparse.Namespace) -> int:
+    """Run a file with scene tests as a command; return its exit code."""
+    words = [sys.executable, str(namespace.path)]
+    for name, value in vars(namespace).items():
+        if name in _OF_SCENES and value:
+            words += [_OF_SCENES[name]] if value is True else [_OF_SCENES[name], str(value)]
+        elif value and name in ("all", "list", "seed", "seeds", "graph", "trace", "stats", "json"):
+            raise UsageError(
+                f"--{name} is for the folder of a case, and {namespace.path} is a file with scene "
+                f"tests, which takes {', '.join(_OF_SCENES.values())}",
+                name=name,
+            )
+    return subprocess.run(words, check=False).returncode
 
 
 def _supervise(namespace: argparse.Namespace, display: Display) -> list[CaseReport]:
