@@ -66,6 +66,22 @@ def test_ctrl_c_during_the_wait(device: Device) -> None:
     assert device.run(one_task).tasks == 1
 
 
+def test_another_thread_interrupts_a_run(device: Device) -> None:
+    device.interrupt()  # without a run, it does nothing
+
+    released = threading.Event()
+
+    @kernel(core="aiv")
+    def interrupt():
+        device.interrupt()
+        released.wait(timeout=0.3)
+
+    with pytest.raises(KeyboardInterrupt):
+        device.run(lambda rt: rt.publish(rt.add_task(interrupt, ())))
+    assert not device.is_lost
+    assert device.run(one_task).tasks == 1
+
+
 def test_ctrl_c_in_the_orchestration(device: Device) -> None:
     def graph(rt):
         one_task(rt)
