@@ -121,6 +121,29 @@ with pto_core.open_device("a2a3", runtime="host_build_graph") as device:
     refused(stream=Stream)
     refused()
 """
+# Programs of August 2026 whose kernels wait for each other.
+COHORTS = """
+from pathlib import Path
+import numpy as np
+import pto_core
+from pto_core.chip import ChipCallable, CoreCallable, KernelSource, OrchestrationSource
+
+folder = Path({folder!r})
+kernels = {{
+    number: CoreCallable(KernelSource(folder / "cohort_kernel.cpp", [f"-D{{macro}}"]), core)
+    for number, (core, macro) in enumerate((("aiv", "__DAV_VEC__"), ("aic", "__DAV_CUBE__")))
+}}
+chip = ChipCallable(OrchestrationSource(folder / "cohorts.cpp"), kernels, ("inout", "scalar"))
+with pto_core.open_device("a2a3", runtime="tensormap_and_ringbuffer", block_dim=2) as device:
+    for program, written in ((0, 100), (1, 2)):  # many, often
+        out = np.zeros(128, np.float32)
+        report = device.run(chip, out, program)
+        print(report.device.label, out.tolist() == [1.0] * written + [0.0] * (128 - written))
+    try:
+        device.run(chip, out, 3)  # too_many
+    except pto_core.errors.OrchestrationError as error:
+        print(error.code, error)
+"""
 KILLER = """
 #include <csignal>
 #include <cstdint>
@@ -255,3 +278,12 @@ def test_a_run_waits_for_a_stream_of_another_program(stranger, native_build: Nat
     assert "simulator" not in failed
     assert after.startswith("DeviceLostError device 0 is unusable because of an earlier failure")
     assert "Earlier work on the stream" in after
+
+
+def test_kernels_wait_for_each_other_on_the_fake_device(stranger) -> None:
+    """Each core of the fake device is a thread, so all blocks of a task progress."""
+    folder = ROOT / "plugins" / "runtime_pto2" / "tests" / "published_2026_08"
+    many, often, refused = stranger.run_program(COHORTS.format(folder=str(folder))).splitlines()
+    assert (many, often) == ("fake device True", "fake device True")
+    assert refused.startswith("-7 ")
+    assert "5 blocks must start at the same time, but the run has 4 AIV cores" in refused
