@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("card") is None or "PTO_ISA_ROOT" not in os.environ:
         items[:] = [item for item in items if item.get_closest_marker("needs_tiles") is None]
     for item in items:
-        if {"native_build", "wheelhouse"} & set(getattr(item, "fixturenames", ())):
+        if {"native_build", "card", "wheelhouse"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = ROOT / "build" / "native_tests"
-PLAIN_BUILDS = (
+FOLDERS = (
     ROOT / "pto_core" / "native_tests",
     *sorted(
         path.parent
@@ -27,7 +29,7 @@ PLAIN_BUILDS = (
         if "BUILD_TESTING" in path.read_text()
     ),
 )
-"""The folders that `./quickstart test --slow` builds in the plain configuration."""
+"""The folders with native tests."""
 # Plain builds are optimised, as for users. The others take long to compile: under the sanitizers of
 # addresses and undefined behaviour -O0 takes two thirds of the time of -O1, and that half of the
 # time of -O2. A report still needs line numbers. GCC reports uninitialised values reliably only
@@ -97,16 +99,11 @@ def build_once(source: Path, settings: tuple[str, ...], target: str) -> Path:
             ],
             check=True,
         )
-        subprocess.run(
-            [tool("cmake"), "--build", folder, "--parallel", "2", "--target", target], check=True
-        )
+        # Other tests use the other processors.
+        compilers = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
+        command = [tool("cmake"), "--build", folder, "--parallel", compilers, "--target", target]
+        subprocess.run(command, check=True)
     return folder
-
-
-def build_plain() -> None:
-    """Build each folder with the settings of a user's build; later calls compile only changes."""
-    for source in PLAIN_BUILDS:
-        build_once(source, (), "all")
 
 
 @pytest.fixture(scope="session")
@@ -123,5 +120,6 @@ def native_build() -> NativeBuild:
     return make
 
 
-if __name__ == "__main__":
-    build_plain()
+if __name__ == "__main__":  # the arguments are CMake settings
+    for source in FOLDERS:
+        build_once(source, tuple(sys.argv[1:]), "all")
