@@ -21,6 +21,7 @@ pytestmark = pytest.mark.toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
+SETTINGS = Path(__file__).with_name("mypy.ini")
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/golden.py")) + sorted(
     path.parent for path in ROOT.glob("examples/*/main.py")
 )
@@ -44,8 +45,8 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def mypy(path: Path, cache: Path) -> Messages:
     """Check a file, or all files of a folder, as a separate project."""
     folder, target = (path, ".") if path.is_dir() else (path.parent, path.name)
-    options = ("--strict", "--explicit-package-bases", "--config-file=", f"--cache-dir={cache}")
-    result = run("mypy", *options, target, cwd=folder)
+    options = ("--strict", "--explicit-package-bases", f"--cache-dir={cache}")
+    result = run("mypy", f"--config-file={SETTINGS}", *options, target, cwd=folder)
     assert result.returncode in (0, 1), result.stdout + result.stderr
     found = [(int(line), kind, text) for _, line, kind, text in MYPY_LINE.findall(result.stdout)]
     assert result.returncode == any(kind == "error" for _, kind, _ in found), result.stdout
