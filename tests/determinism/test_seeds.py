@@ -20,7 +20,7 @@ SWEEPS = {
     "tensormap_and_ringbuffer": ("sweep_rings.py",),
 }
 RUNTIMES = tuple(SWEEPS)
-SEEDS = 250
+SEEDS = 100
 FIRST_SEEDS = (0, 1 << 16)
 """Half of the seeds begin at each. They have equal traces if only the lower 16 bits count."""
 SEEDS_UNTIL_FOUND = 1000
@@ -58,7 +58,7 @@ def test_a_seed_has_one_trace_in_two_new_processes(runtime: str) -> None:
 def test_at_least_nine_of_ten_seeds_have_distinct_traces(
     runtime: str, request: pytest.FixtureRequest
 ) -> None:
-    """Test 250 seeds; with --full, 10,000. The rings of the programs with rings are minimal."""
+    """Test 100 seeds; with --full, 10,000. The rings of the programs with rings are minimal."""
     seeds = SEEDS_AT_FULL_COUNT if request.config.getoption("full") else SEEDS
     results = []
     for begin in FIRST_SEEDS:
