@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from thread_states import await_blocked
 
+from pto_core import InOut, Out, attempt, task
 from pto_core.errors import ChildDiedError, TaskFailedError, UsageError
 
 WAIT_S = 30
@@ -280,3 +282,58 @@ def test_calls_of_an_executor_that_no_variable_keeps_run(make) -> None:
     worker = make(num_sub_workers=1)
     handles = [worker.executor().submit(pow, 2, number) for number in range(20)]
     assert [handle.result() for handle in handles] == [2**number for number in range(20)]
+
+
+@task
+def add_one(x: InOut) -> None:
+    x += 1
+
+
+@task
+def fill(value: float, out: Out) -> None:
+    out[:] = value
+
+
+@task(retries=1)
+def fail_first(x: int, *, more: int = 0) -> tuple[int, int]:
+    if attempt() == 1:
+        raise OSError
+    return x, more
+
+
+def test_tasks_of_map_and_executors_write_arrays_and_run_again(worker) -> None:
+    x, y = worker.array([1.0, 2.0]), worker.array([3.0, 4.0])
+    first, second = worker.map(add_one, [x, y])
+    assert (first is x, second is y, x.tolist(), y.tolist()) == (True, True, [2, 3], [4, 5])
+    with pytest.raises(UsageError, match=r"add_one is a @task .* parameter Out or InOut"):
+        worker.map(add_one, [x, y], chunksize=2)
+    with pytest.raises(UsageError, match=r"Worker.shared_array\(shape") as refused:
+        worker.map(add_one, [x, np.ones(2)])
+    assert refused.value.__notes__ == ["items[1] of map is array([1., 1.])"]
+    with worker.executor() as executor:
+        assert executor.submit(fill, 7, out=x).result(WAIT_S).tolist() == [7, 7]
+        assert len(list(executor.map(add_one, [x, y], chunksize=2))) == 2
+        assert executor.submit(fail_first, 3).result(WAIT_S) == (3, 0)
+        keywords = functools.partial(fail_first, more=4)
+        assert list(executor.map(keywords, [1, 2], chunksize=2)) == [(1, 4), (2, 4)]
+    assert (x.tolist(), y.tolist()) == ([8, 8], [5, 6])
+
+
+def fails_for_7(item: int, more: int = 0) -> int:
+    if item == 7:
+        raise ValueError("no")
+    return item + more
+
+
+def test_the_item_for_which_map_fails_has_its_number_in_the_whole_sequence(worker) -> None:
+    with pytest.raises(UsageError, match=r"^items\[17\]\[0\] is <unlocked"):
+        worker.map(len, [[1]] * 17 + [[threading.Lock()]])
+    with worker.executor() as executor:
+        for call in (
+            lambda: worker.map(fails_for_7, range(20)),
+            lambda: worker.map(task(fails_for_7, retries=1), range(20)),
+            lambda: list(executor.map(fails_for_7, range(20), range(20), chunksize=3)),
+        ):
+            with pytest.raises(ValueError, match="no") as caught:
+                call()
+            assert "items[7] of map is" in "".join(caught.value.__notes__)

@@ -532,5 +532,5 @@ def test_a_map_repeats_the_call_that_failed(make, tmp_path) -> None:
     logs = [tmp_path / str(number) for number in range(5)]
     assert worker.map(busy_once, logs) == [2] * 5
     assert [attempts(log) for log in logs] == [[1, 2]] * 5
-    with pytest.raises(UsageError, match="a @task with retries, which repeat the call with one"):
+    with pytest.raises(UsageError, match="a @task with retries, or with a parameter Out"):
         worker.map(busy_once, logs, chunksize=2)

@@ -10,6 +10,7 @@ import itertools
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -609,6 +610,48 @@ def test_objects_that_cannot_be_pickled_are_named(worker) -> None:
         error = s.submit(returns_a_lock).exception()
         assert "the value that returns_a_lock returned" in str(error)
 
+    def helper() -> Any:
+        return model
+
+    def uses_a_lock(x: Any, step: Any = len) -> Any:
+        return helper()
+
+    model = Model("m", lock)
+    where = re.escape(f"model.weights of {__name__}.{helper.__qualname__}")
+    for submit, message in (
+        (lambda: worker.map(uses_a_lock, [1]), f"^{where} is <unlocked"),
+        (lambda: worker.submit(task(uses_a_lock), 1), rf"cannot be serialised: .*\({where}\)"),
+        (lambda: worker.map(functools.partial(len, x=lock), [1]), r"^function.keywords\['x'\] is"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            submit()
+
+
+inherited: list[Worker] = []
+
+
+@task
+def submit_to_the_parent() -> None:
+    inherited[0].submit(nothing)
+
+
+def test_tasks_cannot_submit_tasks(worker, monkeypatch) -> None:
+    monkeypatch.setitem(globals(), "inherited", [worker])
+
+    @task
+    def submits() -> Any:
+        return worker.submit(nothing).result()
+
+    text = "cannot be passed to a task, because tasks cannot submit tasks"
+    with worker.session() as s:
+        for one in (worker, s, worker.executor()):
+            with pytest.raises(UsageError, match=f"a {type(one).__name__} {text}"):
+                s.submit(echo, [one])
+        with pytest.raises(UsageError, match=rf"{text}.*\(worker of .*submits\)"):
+            s.submit(submits)
+        error = s.submit(submit_to_the_parent).exception()
+        assert "a task cannot submit tasks: submit them in that process" in str(error)
+
 
 @task
 def returns_a_lock() -> Any:
@@ -843,10 +886,52 @@ def _with(value: Any) -> TaskArgs:
     return args
 
 
-@pytest.mark.parametrize("function", [len, sum, sorted])
-def test_builtin_functions_are_tasks(make, function) -> None:
-    worker = make(num_sub_workers=1)
-    assert worker.submit(task(function), [3, 1, 2]).result() == function([3, 1, 2])
+class Adder:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @task
+    def into(self, x: In, out: Out) -> None:
+        out[:] = x + self.number
+
+    @classmethod
+    @task
+    def name(cls, text: str) -> str:
+        return cls.__name__ + text
+
+    def plus(self, number: int) -> int:
+        return self.number + number
+
+
+def test_builtin_functions_methods_and_partials_are_tasks(worker) -> None:
+    for function in (len, sum, sorted, max, "".join):
+        argument = ["c", "b"] if function != sum else [1, 2]
+        assert worker.submit(task(function), argument).result() == function(argument)
+    assert worker.submit(task(int), "4").result() == 4
+    assert worker.submit(task(dict), a=[1]).result() == {"a": [1]}
+    x, out, adder = worker.array([1.0, 2.0]), worker.array([0.0, 0.0]), Adder(3)
+    assert worker.submit(adder.into, x, out).result().tolist() == [4, 5]
+    assert worker.submit(Adder.into, Adder(1), x, out).result().tolist() == [2, 3]
+    assert worker.submit(Adder.name, "!").result() == "Adder!"
+    assert worker.submit(functools.partial(Adder(2).into, x), out=out).result().tolist() == [3, 4]
+    assert worker.submit(task(adder.plus), 4).result() == 7
+    bound = task(functools.partial(fill.function, 6))
+    assert bound.name == "fill"
+    assert worker.submit(bound, out).result().tolist() == [6, 6]
+    assert worker.map(functools.partial(fill, 5), [x, out])[0].tolist() == [5, 5]
+    adder.into(x, out)
+    assert out.tolist() == [8, 8]
+    with pytest.raises(UsageError, match="put @task above its other decorators"):
+        worker.submit(traced(fill), 5, x)
+    assert worker.submit(task(traced(fill)), 4, x).result().tolist() == [4, 4]
+
+
+def test_masked_arrays_keep_their_mask_or_are_refused(worker) -> None:
+    masked = np.ma.masked_greater(np.arange(4.0), 2)
+    for refused in (lambda: worker.submit(read_total, masked), lambda: worker.array(masked)):
+        with pytest.raises(UsageError, match=r"is a masked array, .* pass x.filled\(value\)"):
+            refused()
+    assert worker.submit(total, masked).result() == 3
 
 
 def test_a_parameter_that_is_passed_by_keyword_only_cannot_be_written() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -302,8 +303,11 @@ def _is_variadic(function: Callable[..., Any]) -> bool:
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations, evaluated; one whose names do not exist at run time stays text."""
-    found = inspect.get_annotations(inspect.unwrap(function))
-    globals_ = {**_ANNOTATION_NAMES, **getattr(inspect.unwrap(function), "__globals__", {})}
+    source = inspect.unwrap(function)
+    while isinstance(source, functools.partial):
+        source = inspect.unwrap(source.func)
+    found = inspect.get_annotations(source)
+    globals_ = {**_ANNOTATION_NAMES, **getattr(source, "__globals__", {})}
     return {name: _evaluated(annotation, globals_) for name, annotation in found.items()}
 
 

@@ -18,8 +18,8 @@ from pto_core.errors import (
 )
 from pto_core.errors.limits import start_thread
 from pto_core.worker.futures import TaskHandle
-from pto_core.worker.session import SharedSession, call_of
-from pto_core.worker.tasks import task
+from pto_core.worker.session import SharedSession, TaskSubmitter, call_of, called
+from pto_core.worker.tasks import Task, task, unbound
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,8 +31,8 @@ def _call(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[s
 
 
 @task
-def _starred(function: Callable[..., T], items: Sequence[Sequence[Any]]) -> list[T]:
-    return [function(*item) for item in items]
+def _starred(function: Callable[..., T], items: Mapping[int, Sequence[Any]]) -> list[T]:
+    return called(lambda item: function(*item), items)
 
 
 _call.calls_argument = _starred.calls_argument = True
@@ -54,6 +54,8 @@ class WorkerExecutor(concurrent.futures.Executor):
         # calls of an executor that no variable keeps run to their ends, too
         weakref.finalize(self, _end_in_thread, shared).atexit = False
 
+    __reduce__ = TaskSubmitter.__reduce__
+
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[T]:
         """Submit a call of a function; return its handle.
 
@@ -63,9 +65,12 @@ class WorkerExecutor(concurrent.futures.Executor):
             if self._is_shut_down:
                 raise RuntimeError("this executor was shut down; create another one")
             session = self._shared.begin()
-            is_chunk = fn is _starred
-            if is_chunk:
+            target, given, keywords = unbound(fn, args, kwargs)
+            if target is _starred:
                 handle: TaskHandle[T] = session.submit(call_of(_starred, args[0]), *args)
+            elif isinstance(target, Task) and target.is_task_per_call:
+                by_position, rest = target.bound(given, keywords)  # options have no precedence
+                handle = session.submit(target, *by_position, **rest)
             else:
                 handle = session.submit(call_of(_call, fn), fn, args, kwargs)
             self._handles.add(handle)
@@ -80,14 +85,16 @@ class WorkerExecutor(concurrent.futures.Executor):
     ) -> Iterator[T]:
         """Submit a call for each item; return an iterator over the results, in order.
 
-        ``chunksize``: the number of calls of one task. Raises ValueError if it is less than 1.
+        ``chunksize``: the number of calls of one task; 1 for a ``@task`` with retries, or that
+        writes into arrays. Raises ValueError if it is less than 1.
         """
         if chunksize < 1:
             raise ValueError(f"chunksize is {chunksize}; pass 1 or more")
-        if chunksize == 1:
+        target = unbound(fn)[0]
+        if chunksize == 1 or (isinstance(target, Task) and target.is_task_per_call):
             return super().map(fn, *iterables, timeout=timeout)
-        items = zip(*iterables, strict=False)
-        chunks = iter(lambda: list(itertools.islice(items, chunksize)), [])
+        items = enumerate(zip(*iterables, strict=False))
+        chunks = iter(lambda: dict(itertools.islice(items, chunksize)), {})
         return itertools.chain.from_iterable(
             super().map(_starred, itertools.repeat(fn), chunks, timeout=timeout)
         )

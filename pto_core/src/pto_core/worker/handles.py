@@ -12,6 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from pto_core._worker import CallableKind, CallableSpace
@@ -35,6 +36,7 @@ from pto_core.worker.serialisation import (
     serialised,
 )
 from pto_core.worker.tasks import Task
+from pto_core.worker.unpicklable import culprit
 
 _registrations = itertools.count()
 
@@ -137,8 +139,11 @@ def by_code(target: object, is_known: IsKnown | None = None) -> Delivery:
     try:
         return Delivery("serialised", serialised(target, is_known))
     except Exception as error:
+        name = name_of(target)
+        path, _ = culprit([(name, target)], partial(serialised, is_known=is_known))
+        where = "" if path == name else f" ({path})"
         raise UsageError(
-            f"{name_of(target)} cannot be serialised: {error}; change the objects that it "
+            f"{name} cannot be serialised: {error}{where}; change the objects that it "
             "uses, or, with start_method='fork', register it before init() without serialise=True",
             name="target",
             value=target,
@@ -149,6 +154,8 @@ def name_of(target: object) -> str:
     """Return the name of a callable for messages."""
     if isinstance(target, ChipCallable | RemoteCallable):
         return target.name
+    while isinstance(target, partial):
+        target = target.func
     return str(getattr(target, "__qualname__", None) or type(target).__qualname__)
 
 

@@ -78,8 +78,8 @@ class LifeCycle:
             raise WorkerClosedError(f"this Worker is {self.state.value}; create another one")
         if self.state is not WorkerState.NEW and self._process != os.getpid():
             raise UsageError(
-                f"this Worker belongs to process {self._process}, which forked this one; "
-                "create a Worker in this process"
+                f"this Worker belongs to process {self._process}, which forked this one; a task "
+                "cannot submit tasks: submit them in that process, or create a Worker in this one"
             )
 
     def settled(self, call: str) -> WorkerState:

@@ -216,3 +216,14 @@ def _box(
     if any(first + size > most for first, size, most in zip(low, extent, raw, strict=True)):
         return None
     return tuple(raw), tuple(low), tuple(extent), is_exact
+
+
+def refuse_masked(value: object, where: str) -> None:
+    """Raise UsageError for a masked array; shared memory contains no mask."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise UsageError(
+            f"{where} is a masked array, which would lose its mask; pass x.filled(value), or "
+            "x.data and x.mask as two arrays, or pass it to a parameter without annotation",
+            name=where,
+            value=type(value).__name__,
+        )

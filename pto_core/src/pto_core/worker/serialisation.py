@@ -94,7 +94,7 @@ def pickler_by_code() -> type[Any]:
         def _dynamic_function_reduce(self, func: FunctionType) -> Any:
             """Add the global variables that only the body of a class inside the function reads."""
             made, arguments, state, *setter = super()._dynamic_function_reduce(func)
-            for name in _loaded_globals(func.__code__):
+            for name in loaded_globals(func.__code__):
                 if name in func.__globals__:
                     state[1]["__globals__"].setdefault(name, func.__globals__[name])
             return made, arguments, state, *setter
@@ -333,7 +333,7 @@ class References:
             self._read(_code_of, own)
             defaults = self._read_names(_default_names, own)
             return [
-                *(self._read(known.get, name) for name in set(_loaded_globals(value.__code__))),
+                *(self._read(known.get, name) for name in set(loaded_globals(value.__code__))),
                 *(self._read(_cell_content, (own, i)) for i in range(len(value.__closure__ or ()))),
                 *(self._read(_default, (own, name)) for name in defaults),
             ]
@@ -540,7 +540,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _loaded_globals(code: CodeType) -> Iterator[str]:
+def loaded_globals(code: CodeType) -> Iterator[str]:
     """Yield the names of the global variables that code reads, also in code inside it.
 
     The body of a class reads them with other instructions, with which it also reads its own names.
@@ -553,4 +553,4 @@ def _loaded_globals(code: CodeType) -> Iterator[str]:
             yield name
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _loaded_globals(constant)
+            yield from loaded_globals(constant)

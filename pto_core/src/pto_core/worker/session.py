@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ from pto_core.worker.tasks import (
     add_array,
     of_argument,
     task as as_task,
+    unbound,
 )
 from pto_core.worker.values import Returned, ValueMemory, of_group
 
@@ -81,6 +83,12 @@ class TaskSubmitter:
     """Submits tasks: the part that a :class:`Session` and a :class:`pto_core.Worker` share."""
 
     _shared: SharedSession
+
+    def __reduce__(self) -> Any:
+        raise UsageError(
+            f"a {type(self).__name__} cannot be passed to a task, because tasks cannot submit "
+            "tasks; submit them in the program, and pass the handle of one task to another"
+        )
 
     def _open_session(self) -> Session:
         """Return the session that receives the submits. Raises UsageError."""
@@ -219,6 +227,8 @@ class TaskSubmitter:
         """
         session = self._open_session()
         orch = session._orchestrator or session.orchestrator
+        if type(task) is not Task:
+            task, args, keywords = unbound(task, args, keywords)
         handle, target, temporary = session._typed(task)
         if isinstance(target, Task) and target.shadowed:
             passed = (worker, hint, retries, timeout_s, after, config)
@@ -247,10 +257,7 @@ class TaskSubmitter:
         if session._log is not None:
             _record(session, submitted, handle.name, [blob], (*after, *producers))
         views = views if temporary is None else [*views, temporary, task]
-        submitted.outputs = outputs
-        if session._is_capture:
-            submitted.is_captured = True
-        return _kept(submitted, views, session._memory)
+        return _kept(session, submitted, outputs, views)
 
     def options(self, **options: Unpack[SubmitOptions]) -> SubmitterWithOptions:
         """Return an object whose ``submit`` has these options.
@@ -454,10 +461,7 @@ class Session(TaskSubmitter, RunScope):
         outputs = of_group([outputs for _, outputs, _ in made])
         views = [view for _, _, views in made for view in views]
         views = views if temporary is None else [*views, temporary, task]
-        submitted.outputs = outputs
-        if self._is_capture:
-            submitted.is_captured = True
-        return _kept(submitted, views, self._memory)
+        return _kept(self, submitted, outputs, views)
 
     def _given(
         self,
@@ -578,23 +582,28 @@ class Session(TaskSubmitter, RunScope):
             return handle, ChipTask(target), None
         if self._node.nested:
             return handle, GraphTask(name_of(target)), None
+        is_decorated = hasattr(task, "__wrapped__")
+        place = "above its other decorators" if is_decorated else "before its function"
         raise UsageError(
             f"{getattr(task, '__qualname__', None) or shown(task)} has no @task, so submit does "
-            "not know how it uses its arguments; put @task before its function, or pass "
-            "task(function)",
+            f"not know how it uses its arguments; put @task {place}, or pass task(function)",
             name="task",
             value=task,
         )
 
 
-def _kept(submitted: TaskHandle, views: list[Any], memory: ValueMemory | None) -> TaskHandle:
+def _kept(
+    session: Session, submitted: TaskHandle, outputs: tuple[Any, ...] | Returned, views: list[Any]
+) -> TaskHandle:
     """Keep what a task needs until it has ended, and return its handle.
 
     The captured graph keeps the blocks of values of its tasks.
     """
-    is_needed = views or type(submitted.outputs) is Returned
-    if is_needed and memory is not None and not submitted.is_captured:
-        memory.keep(submitted, views)
+    submitted.outputs = outputs
+    if session._is_capture:
+        submitted.is_captured = True
+    elif session._memory is not None and (views or type(outputs) is Returned):
+        session._memory.keep(submitted, views)
     return submitted
 
 
@@ -710,8 +719,20 @@ def _check_log(log: SessionLog, path: str, *, is_checked: bool) -> None:
 
 
 @as_task
-def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    return [function(item) for item in items]
+def _each(function: Callable[[Any], Any], items: Mapping[int, Any]) -> list[Any]:
+    return called(function, items)
+
+
+def called(function: Callable[[Any], Mapped], items: Mapping[int, Any]) -> list[Mapped]:
+    """Call a function with each item. If it raises, add the item and its number to the error."""
+    results = []
+    for number, item in items.items():
+        try:
+            results.append(function(item))
+        except BaseException as error:
+            error.add_note(f"items[{number}] of map is {shown(item)}")
+            raise
+    return results
 
 
 _each.calls_argument = True
@@ -730,8 +751,9 @@ def mapped(
     """
     if not callable(function):
         raise UsageError(f"function is {shown(function)}; pass a function", name="function")
-    is_repeated = isinstance(function, Task) and function.retries > 0
-    if is_repeated and chunksize == "auto":
+    target = unbound(function)[0]
+    is_single = isinstance(target, Task) and target.is_task_per_call
+    if is_single and chunksize == "auto":
         chunksize = 1
     try:
         given = list(items)
@@ -753,22 +775,22 @@ def mapped(
             name="chunksize",
             value=chunksize,
         )
-    if is_repeated and size > 1:
+    if is_single and size > 1:
         raise UsageError(
-            f"chunksize is {size}, and {name_of(function)} is a @task with retries, which repeat "
-            "the call with one item; omit chunksize",
+            f"chunksize is {size}, and {name_of(function)} is a @task with retries, or with a "
+            "parameter Out or InOut, so that each item needs a task; omit chunksize",
             name="chunksize",
             value=chunksize,
         )
     with session as s:
-        if is_repeated:
-            singles = [s.submit(cast("Task[..., Mapped]", function), item) for item in given]
-            return [handle.result() for handle in singles]
+        if is_single:
+            numbered, single = dict(enumerate(given)), cast("Task[..., Mapped]", function)
+            singles = iter(called(lambda item: s.submit(single, item), numbered))
+            return called(lambda item: next(singles).result(), numbered)
         each = call_of(_each, function)
-        handles = [
-            s.submit(each, function, given[first : first + size])
-            for first in range(0, len(given), size)
-        ]
+        rest = enumerate(given)
+        chunks = iter(lambda: dict(itertools.islice(rest, size)), {})
+        handles = [s.submit(each, function, chunk) for chunk in chunks]
         return [value for handle in handles for value in handle.result()]
 
 

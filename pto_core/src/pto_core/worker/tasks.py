@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 import numpy as np
@@ -34,7 +34,14 @@ from pto_core.kernels.lost_results import checked
 from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import Outcome, Parameters, SubmitOptions, Value
 from pto_core.worker.futures import TaskHandle
-from pto_core.worker.parts import PartArgument, TensorPart, extent_of, received, region_of
+from pto_core.worker.parts import (
+    PartArgument,
+    TensorPart,
+    extent_of,
+    received,
+    refuse_masked,
+    region_of,
+)
 from pto_core.worker.retries import block_of, counted_attempt
 from pto_core.worker.serialisation import import_path
 from pto_core.worker.values import (
@@ -240,7 +247,29 @@ _READ_ONLY_ARRAYS = (
 
 
 def _name_of(function: object) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
     return str(getattr(function, "__qualname__", function))
+
+
+def unbound(
+    function: Any, args: tuple[Any, ...] = (), keywords: Mapping[str, Any] | None = None
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the task of a bound method or ``functools.partial``, and all arguments of its call.
+
+    Return any other function itself.
+    """
+    target: Any = function
+    given, named = args, dict(keywords or {})
+    while isinstance(target, functools.partial | MethodType):
+        if isinstance(target, MethodType):
+            target, given = target.__func__, (target.__self__, *given)
+        else:
+            given, named = (*target.args, *given), {**target.keywords, **named}
+            target = target.func
+    if isinstance(target, Task):
+        return target, given, named
+    return function, args, dict(keywords or {})
 
 
 # Frequent types that are neither numbers nor arrays.
@@ -274,10 +303,12 @@ class Task(Generic[Parameters, Value, Outcome]):
         require_plain("task function", function)
         self.retry_policy = as_retries(retries)
         self.function: Callable[..., Any] = function
-        self.signature: TaskSignature = task_signature(function, None)
+        known = _signature(function)
+        self.signature: TaskSignature = task_signature(function if known else None, None)
         self._checked = checked(function, self.signature)
         self._returns = _may_return_value(function)
-        self.shadowed = _parameter_names(function) & SubmitOptions.__annotations__.keys()
+        names = set(known.parameters) if known else set()
+        self.shadowed = names & SubmitOptions.__annotations__.keys()
         # by number of arguments
         self._directions: dict[int, list[tuple[str, Direction, int]]] = {}
         functools.update_wrapper(self, function, updated=())
@@ -288,6 +319,16 @@ class Task(Generic[Parameters, Value, Outcome]):
     def retries(self) -> int:
         """How often the task may run again."""
         return self.retry_policy.count
+
+    @property
+    def is_task_per_call(self) -> bool:
+        """Whether several calls cannot share a task: it may run again, or writes into arrays."""
+        ways = {way for _, way, _ in self.signature.parameters} | {self.signature.rest}
+        return self.retries > 0 or not WRITTEN.isdisjoint(ways)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Bind a task that is a method to an object, as a function does."""
+        return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value:
         """Call the function in this process and return its value."""
@@ -437,7 +478,9 @@ class Task(Generic[Parameters, Value, Outcome]):
         self, values: Sequence[Any], keywords: Mapping[str, Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the arguments by position, and those that the function takes by keyword only."""
-        signature = inspect.signature(self.function)
+        signature = _signature(self.function)
+        if signature is None:
+            return values, dict(keywords)
         try:
             bound = signature.bind(*values, **keywords)
         except TypeError as error:
@@ -807,6 +850,8 @@ def _add_visible(
     given = value.region() if type(value) is TensorPart else value
     axes: tuple[int, ...] = ()
     if isinstance(value, np.ndarray) and memory is not None:
+        if type(value) is not np.ndarray:
+            refuse_masked(value, where)
         given = _visible(value, where, direction, memory)
     if type(given) is PartArgument:
         axes = _add_region(args, layout, given, parameter, retries)
@@ -852,11 +897,12 @@ def _add_region(
     return region.axes
 
 
-def _parameter_names(function: Callable[..., Any]) -> set[str]:
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of a function; None for a builtin function without one."""
     try:
-        return set(inspect.signature(function).parameters)
+        return inspect.signature(function)
     except (TypeError, ValueError):
-        return set()
+        return None
 
 
 def _may_return_value(function: Callable[..., Any]) -> bool:

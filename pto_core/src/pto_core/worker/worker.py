@@ -32,6 +32,7 @@ from pto_core.worker.executor import WorkerExecutor
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.hosts import Hosts, RemoteWorkerSpec
 from pto_core.worker.memory_calls import MemoryCalls
+from pto_core.worker.parts import refuse_masked
 from pto_core.worker.programs import (
     Arrays,
     Program,
@@ -221,6 +222,7 @@ class Worker(WorkerView, MemoryCalls, TaskSubmitter):
         memory of one copy of 1 to 128 MiB is kept for the next one of the same size, until a copy
         of another size or :meth:`close`.
         """
+        refuse_masked(values, "values")
         try:
             given = np.asarray(values)
         except TypeError:  # a data type that NumPy lacks
