@@ -219,6 +219,7 @@ def test_as_completed_of_the_worker(worker) -> None:
         handles = [executor.submit(double, n) for n in range(10)]
         found = list(worker.as_completed(handles, timeout=WAIT_S))
         assert set(found) == set(handles)
+        assert list(worker.as_completed(handles[::-1] + handles)) == handles[::-1]
         with pytest.raises(TimeoutError):
             list(worker.as_completed([executor.submit(time.sleep, 0.5)], timeout=0.01))
 

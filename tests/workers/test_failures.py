@@ -27,7 +27,6 @@ from pto_core import (
     task,
 )
 from pto_core.errors import (
-    AbortedError,
     CapacityError,
     ChildDiedError,
     ChildHungError,
@@ -155,7 +154,7 @@ def test_the_exception_of_a_graph_is_raised_and_unsent_tasks_do_not_run(make) ->
     with pytest.raises(ZeroDivisionError), worker.session() as s:  # noqa: PT012
         handles.append(s.submit(write, 1, rows[0]))
         raise ZeroDivisionError
-    assert isinstance(handles[0].exception(), AbortedError | None)
+    assert handles[0].cancelled() or handles[0].exception() is None
     still_works(worker)
 
 

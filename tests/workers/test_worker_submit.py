@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
 import pytest
 from thread_states import CallInThread
 
-from pto_core import InOut, Worker, task
+from pto_core import InOut, Out, Worker, task
 from pto_core.errors import (
-    AbortedError,
     TaskFailedError,
     TaskPoisonedError,
     UsageError,
@@ -47,6 +48,16 @@ def mark(path: Path) -> None:
 @task
 def add_one(out: InOut) -> None:
     out += 1
+
+
+@task
+def fail_with(out: InOut) -> None:
+    raise KeyError
+
+
+@task
+def repaired(out: Out) -> None:
+    """Do nothing: the program has repaired the array."""
 
 
 @pytest.fixture
@@ -111,13 +122,19 @@ def test_the_end_of_the_worker_waits_and_raises(make: Any, tmp_path: Path, is_bl
 
 def test_an_exception_in_the_block_of_the_worker_cancels(worker: Worker, tmp_path: Path) -> None:
     gate, path = tmp_path / "gate", tmp_path / "mark"
+    seen: list[bool] = []
     for _ in range(2):
         worker.submit(hold, gate)
     marked = worker.submit(mark, path)
+    marked.add_done_callback(lambda handle: seen.append(handle.cancelled()))
     opened = CallInThread(lambda: (marked.wait(LIMIT_S), gate.touch()))
     worker.__exit__(KeyError, KeyError(), None)
     opened.result()
-    assert isinstance(marked.exception(), AbortedError)
+    assert concurrent.futures.wait([marked]).done == {marked}
+    assert marked.cancelled()
+    assert seen == [True]
+    with pytest.raises(CancelledError):
+        marked.result()
     assert not path.exists()
 
 
@@ -159,6 +176,20 @@ def test_a_call_that_needs_the_worker_alone_waits_for_the_tasks(
     (tmp_path / "last").touch()
     with pytest.raises(UsageError, match="inside a capture"):
         worker.capture(lambda s: worker.submit(double, 1))
+
+
+def test_an_array_of_a_failed_task_is_usable_after_a_task_that_writes_it(worker: Worker) -> None:
+    x = worker.array([1.0, 2.0])
+    assert isinstance(worker.submit(fail_with, x).exception(), KeyError)
+    with worker.session() as s:  # beside the session of the failed task
+        for submitter in (worker, s):
+            error = submitter.submit(add_one, x).exception()
+            assert isinstance(error, TaskPoisonedError)
+            assert str(error).endswith("write its array with a task that has it as Out")
+        x[:] = 5
+        s.submit(repaired, x)
+        assert s.submit(add_one, x).result(LIMIT_S).tolist() == [6, 6]
+    assert worker.submit(add_one, x).result(LIMIT_S).tolist() == [7, 7]
 
 
 def test_threads_and_coroutines_submit(worker: Worker, tmp_path: Path) -> None:

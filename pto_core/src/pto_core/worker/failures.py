@@ -292,10 +292,9 @@ class RunErrors:
 
     def poisoned(self, task: int, root: int, of: TaskHandle | RunScope) -> PtoError:
         """Return the error of a task that did not run; ``root``: the task that poisoned it."""
-        described = None if root == _NONE else self._driver.task(root, of)
+        described = self._driver.task(root, of)
         because = None if described is None else self.failed(root, described["cause"], of)
-        origin = None if root == _NONE else self.place(root, of=of)
-        return poisoned_error(self.place(task, of=of), origin, because)
+        return poisoned_error(self.place(task, of=of), self.place(root, of=of), because)
 
     def place(self, task: int, child: int = _NONE, *, of: TaskHandle | RunScope) -> TaskPlace:
         """Return the place of a task; only its number is known if its record is gone."""
@@ -448,13 +447,12 @@ def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) ->
     return error
 
 
-def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | None) -> PtoError:
+def poisoned_error(place: TaskPlace, root: TaskPlace, cause: PtoError | None) -> PtoError:
     """Return the error of a task that did not run because the task ``root`` failed."""
-    if root is None:
-        return AbortedError(f"the run was ended before {place.name} could run")
     happened = "was cancelled" if isinstance(cause, CancelledError) else "failed"
     error = TaskPoisonedError(
-        f"{place.name} did not run because {root.name}, on which it depends, {happened}",
+        f"{place.name} did not run because {root.name}, on which it depends, {happened}; submit "
+        "that task again for a new value, or write its array with a task that has it as Out",
         task=place.task,
         callable=place.callable,
         file=place.file,

@@ -68,7 +68,14 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         return known is not None and bool(known["child"] >= 0)
 
     def cancelled(self) -> bool:
-        """Return whether :meth:`cancel` has succeeded."""
+        """Return whether the task was cancelled.
+
+        :meth:`cancel` does so, and the end of the run before the task has begun, for instance
+        because the block of its session raised an exception.
+        """
+        if not self._is_cancelled and not self.is_captured and self.has_ended:
+            result, _, root = self.failure or (Result.COMPLETED, 0, 0)
+            self._is_cancelled = result == Result.POISONED and root == _NO_TASK
         return self._is_cancelled
 
     def cancel(self, *, force: bool = False) -> bool:
@@ -152,7 +159,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             return None
         errors = RunErrors(self.driver)
         was_cancelled = failure is not None and failure[1] in self.driver.hooks.cancelled
-        if self._is_cancelled or was_cancelled or not is_over:
+        if self.cancelled() or was_cancelled or not is_over:
             name = errors.place(self.task_slot, of=self).name
             if is_over:
                 raise CancelledError(f"{name} was cancelled")
@@ -218,7 +225,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             return f"task {self.task_slot}", "of the process that forked this one"
         if self.is_captured:
             state = "captured"
-        elif self._is_cancelled:
+        elif self.cancelled():
             state = "cancelled"
         elif self._is_over or self.has_ended:
             state = "ended" if self.failure is None else "failed"
@@ -266,7 +273,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             if not self.done():
                 return "RUNNING"
             self._notify_waiters()  # so that each of them counts the task once
-            return "CANCELLED_AND_NOTIFIED" if self._is_cancelled else "FINISHED"
+            return "CANCELLED_AND_NOTIFIED" if self.cancelled() else "FINISHED"
 
         @property
         def _result(self) -> Value | None:
@@ -295,9 +302,10 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             self._condition.notify_all()
             if self._waiters:  # concurrent.futures.wait, which does not read the state again
                 self._known_to_have_ended()
-            failed = not self._is_cancelled and self.failure is not None
+            cancelled = self.cancelled()
+            failed = not cancelled and self.failure is not None
             for waiter in self._waiters:
-                if self._is_cancelled:
+                if cancelled:
                     waiter.add_cancelled(self)
                 elif failed:
                     waiter.add_exception(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -400,16 +401,17 @@ class Worker(WorkerView, MemoryCalls, TaskSubmitter):
     ) -> Iterator[TaskHandle[Value]]:
         """Return an iterator over handles in the order in which their tasks end.
 
-        Raises UsageError. The iterator raises TimeoutError if a task has not ended ``timeout``
-        seconds after this call.
+        Those whose tasks have ended come first, in the order of ``handles``. Raises UsageError. The
+        iterator raises TimeoutError if a task has not ended ``timeout`` seconds after this call.
         """
         advice = "pass a list of the handles that submit returns"
         given: Any = listed("handles", handles, advice)
         for one in given:
             if not isinstance(one, concurrent.futures.Future):
                 raise UsageError(f"a handle is {shown(one)}; {advice}", name="handles", value=one)
-        found: Iterator[Any] = concurrent.futures.as_completed(given, timeout)
-        return found
+        ended = [one for one in dict.fromkeys(given) if one.done()]
+        later = concurrent.futures.as_completed(set(given).difference(ended), timeout)
+        return itertools.chain(ended, later)
 
     def executor(self) -> WorkerExecutor:
         """Return an executor of ``concurrent.futures`` that uses the SUB children.
