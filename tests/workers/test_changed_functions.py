@@ -392,6 +392,21 @@ def test_closures_that_are_no_longer_used_are_released(make, nbytes, is_in_one) 
     assert max(b - a for a, b in zip(before, after, strict=True)) < 15_000_000
 
 
+def test_closures_that_a_busy_child_has_not_received_are_released(make, tmp_path) -> None:
+    worker = make(num_sub_workers=2, task_timeout_s=30)
+    values = worker.init()._node.children.memory.values.mapping
+    with worker.session() as s:
+        busy = s.submit(until, str(tmp_path / "mark"), worker=0)
+        for number in range(10):
+            assert s.submit(closure(number, 900_000), worker=1).result() == number
+        assert values.resident_bytes > 9_000_000
+        (tmp_path / "mark").touch()
+        busy.result()
+        for number in (11, 12):
+            assert s.submit(closure(number, 900_000), worker=0).result() == number
+        assert values.resident_bytes < 3_000_000
+
+
 def test_a_submitted_task_keeps_its_function_until_its_end(make, tmp_path) -> None:
     worker = make(num_sub_workers=1, task_timeout_s=30)
     with worker.session() as s:

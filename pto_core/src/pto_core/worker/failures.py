@@ -162,16 +162,18 @@ def _links(exception: BaseException | None) -> list[Link]:
 def _pickled(exception: BaseException) -> bytes | None:
     """Return the pickle of an exception; None if it cannot be pickled and unpickled.
 
-    By default, unpickling calls ``__init__`` with ``args``. For a class that requires other
-    arguments, the pickle contains its attributes instead. A class of the main module that this
-    process received by code is sent back by code; the program then finds its own class.
+    A builtin class can be unpickled, which takes as long as the pickling. By default, unpickling
+    calls ``__init__`` with ``args``. For a class that requires other arguments, the pickle contains
+    its attributes instead. A class of the main module that this process received by code is sent
+    back by code; the program then finds its own class.
     """
     is_of_main = type(exception).__module__ == "__main__"
     ways = (pickle.dumps, serialised) if is_of_main else (pickle.dumps,)
     for dumped, form in itertools.product(ways, (exception, _Attributes(exception))):
         try:
             content: bytes = dumped(form)
-            pickle.loads(content)
+            if type(exception).__module__ != "builtins":
+                pickle.loads(content)
         except Exception:  # noqa: BLE001 - its __reduce__ may raise anything
             continue
         return content

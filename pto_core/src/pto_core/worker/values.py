@@ -70,7 +70,7 @@ _SMALL_BYTES = 1 << 16
 SMALL_PICKLE_BYTES = 256
 """The maximum size of a pickle that is sent with the task, without a block."""
 _PUNCHED_BYTES = 1 << 20
-"""The minimum size of a free block whose pages are returned to the system."""
+"""The minimum size of a free block of values whose pages are returned to the system."""
 _KEPT_BYTES = 1 << 27
 """The maximum size of a free block of a child whose pages are kept."""
 
@@ -404,12 +404,13 @@ def _content_of(slot: _Bytes) -> memoryview | None:
 class _Block(ref):  # type: ignore[type-arg]
     """A weak reference to the view of a block of the parent."""
 
-    __slots__ = ("offset", "size")
+    __slots__ = ("is_punched", "offset", "size")
     __hash__ = object.__hash__  # arrays have no hash
     __eq__ = object.__eq__
 
     offset: int
     size: int
+    is_punched: bool
 
 
 class _Slot:
@@ -574,8 +575,8 @@ class ValueMemory:
         return view
 
     def stored_bytes(self, content: bytes) -> _Bytes:
-        """Write bytes into a block; return the view that keeps it in use."""
-        view = self._block(len(content))
+        """Write bytes into a block that is used once; return the view that keeps it in use."""
+        view = self._block(len(content), is_punched=True)
         view.data[:] = content
         return view
 
@@ -606,8 +607,8 @@ class ValueMemory:
         self._free_slots += reversed(others)
         return first
 
-    def _block(self, nbytes: int) -> _Bytes:
-        """Return the view of a new block."""
+    def _block(self, nbytes: int, *, is_punched: bool = False) -> _Bytes:
+        """Return the view of a new block; ``is_punched``: its pages return to the system."""
         if self._gone:
             self._collect()
         if nbytes <= _SMALL_BYTES:
@@ -624,6 +625,7 @@ class ValueMemory:
         view = self._bytes[offset : offset + nbytes]
         block = _Block(view, self._gone.append)
         block.offset, block.size = offset, size
+        block.is_punched = is_punched or size >= _PUNCHED_BYTES
         self._live.add(block)
         return view
 
@@ -664,7 +666,7 @@ class ValueMemory:
                 self._small[block.size].append(block.offset)
                 continue
             with self._lock:
-                if block.size >= _PUNCHED_BYTES:
+                if block.is_punched:
                     self._mapping.zero(block.offset, block.size)
                 self._space.give_back(block.offset, block.size)
 
