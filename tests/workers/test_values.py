@@ -611,7 +611,7 @@ def test_objects_that_cannot_be_pickled_are_named(worker) -> None:
         assert "the value that returns_a_lock returned" in str(error)
 
     def helper() -> Any:
-        return model
+        return helper, model
 
     def uses_a_lock(x: Any, step: Any = len) -> Any:
         return helper()

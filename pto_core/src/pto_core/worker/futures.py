@@ -75,7 +75,8 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         """
         if not self._is_cancelled and not self.is_captured and self.has_ended:
             result, _, root = self.failure or (Result.COMPLETED, 0, 0)
-            self._is_cancelled = result == Result.POISONED and root == _NO_TASK
+            if result == Result.POISONED and root == _NO_TASK:
+                self._is_cancelled = True
         return self._is_cancelled
 
     def cancel(self, *, force: bool = False) -> bool:

@@ -48,10 +48,13 @@ def culprit(parts: Parts, dump: Callable[[object], object]) -> tuple[str, object
     known = list(parts)
     path, value = known[0] if known else ("", None)  # if each part can be pickled alone
     prefix = owner = inner_owner = ""
+    seen: set[int] = set()  # a function may refer to itself
     for _ in range(_DEPTH_MAX):
-        found = next((one for one in known if not _is_dumped(one[1], dump)), None)
+        new = (one for one in known if id(one[1]) not in seen)
+        found = next((one for one in new if not _is_dumped(one[1], dump)), None)
         if found is None:
             break
+        seen.add(id(found[1]))
         path, value, owner = prefix + found[0], found[1], inner_owner
         known, prefix = list(_parts(value)), path
         if isinstance(value, FunctionType):
@@ -85,10 +88,14 @@ def _parts(value: object) -> Parts:
 
 
 def _variables(function: FunctionType) -> Parts:
-    """Return the global and closure variables of a function, and its default values."""
+    """Return the global and closure variables of a function, and its default values.
+
+    Functions are last, because they may refer to this one.
+    """
     known = {name: function.__globals__.get(name) for name in loaded_globals(function.__code__)}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # the variable has no value yet
             known[name] = cell.cell_contents
     parameters = inspect.signature(function).parameters.values()
-    return [*known.items(), *((one.name, one.default) for one in parameters)]
+    found = [*known.items(), *((one.name, one.default) for one in parameters)]
+    return sorted(found, key=lambda one: isinstance(one[1], FunctionType))
