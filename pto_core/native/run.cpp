@@ -347,9 +347,9 @@ void Run::raise_native_error() {
     raise_exception(orchestration_failure_);
   if (latched_.is_valid() && status_ == PTO_ERROR_DEADLOCK) complete_latched();
   nb::object exception = latched_.is_valid() ? latched_ : final_exception();
-  if (run_.measurement != nullptr) {
+  if (is_logged()) {
     const nb::tuple fields = report();
-    exception.attr("measured_log") = fields[fields.size() - 1];
+    exception.attr("access_log") = fields[fields.size() - 1];
   }
   if (orchestration_failure_.is_valid() && !orchestration_failure_.is(exception)) {
     exception.attr("add_note")(

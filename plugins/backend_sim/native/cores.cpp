@@ -63,7 +63,7 @@ void Cores::set_measurement(const pto_measurement* measurement, bool is_alone) {
 }
 
 void Cores::reset(const pto_topology& topology) noexcept {
-  is_observed_ = timing_ || tracer_.has_tasks() || measurement_ != nullptr;
+  is_observed_ = timing_ || tracer_.has_tasks() || measurement_ != nullptr || dump_.is_on();
   pipe_states_.clear();
   for (uint32_t i = 0; i < topology.cores; ++i) {
     Core& core = cores_[i];
@@ -125,6 +125,11 @@ bool Cores::calls_back(uint32_t index) const noexcept {
 }
 
 void Cores::call_observed(Core& core, uint32_t index, uint32_t worker) noexcept {
+  const Kernel& kernel = kernel_of(core);
+  const Dump::Call call_of_kernel{*core.payload, core.payload_bytes, kernel, index,
+                                  core.is_together};
+  const bool is_dumped = dump_.is_on() && dump_.selects(kernel);
+  if (is_dumped) dump_.before(call_of_kernel);
   const uint64_t start = timing_ ? clock_ns() : 0;
   const bool is_traced = worker != kUntraced;
   const uint64_t began = is_traced ? tracer_.start_kernel(worker, *core.payload, index) : 0;
@@ -135,6 +140,9 @@ void Cores::call_observed(Core& core, uint32_t index, uint32_t worker) noexcept 
   }
   if (is_traced) tracer_.end_kernel(worker, *core.payload, index, began);
   if (timing_) core.busy_ns += clock_ns() - start;
+  if (!is_dumped) return;
+  if (memory_.checking() && !core.faulted) check_buffers(core, index);
+  dump_.after(call_of_kernel, core.faulted);
 }
 
 void Cores::call_measured(Core& core, uint32_t index) noexcept {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "dump.hpp"
 #include "kernel_hooks.hpp"
 #include "memory/device_memory.hpp"
 #include "pto/abi/activity.h"
@@ -40,8 +41,8 @@ constexpr uint32_t next_sequence(uint32_t sequence) noexcept {
 
 class Cores {
  public:
-  Cores(DeviceMemory& memory, Tracer& tracer, bool timing) noexcept
-      : memory_(memory), tracer_(tracer), timing_(timing) {}
+  Cores(DeviceMemory& memory, Tracer& tracer, Dump& dump, bool timing) noexcept
+      : memory_(memory), tracer_(tracer), dump_(dump), timing_(timing) {}
   Cores(const Cores&) = delete;
   Cores& operator=(const Cores&) = delete;
   ~Cores();
@@ -108,10 +109,11 @@ class Cores {
 
   DeviceMemory& memory_;
   Tracer& tracer_;
+  Dump& dump_;
   const bool timing_;
   const pto_measurement* measurement_ = nullptr;
   std::unique_ptr<PageGuard> guard_;
-  bool is_observed_ = false;  // whether this run times, traces or measures kernels
+  bool is_observed_ = false;  // whether this run times, traces, measures or dumps kernels
   uint32_t capabilities_ = 0;
   PipeStates pipe_states_;
   std::array<Core, PTO_MAX_CORES> cores_{};

@@ -22,7 +22,8 @@ SimDevice::SimDevice(int32_t id, const Options& options)
       options_(options),
       process_(getpid()),
       memory_(options.check, options.gaps),
-      cores_(memory_, tracer_, options.timing),
+      dump_(memory_),
+      cores_(memory_, tracer_, dump_, options.timing),
       run_(cores_, tracer_, options.mode == Mode::deterministic) {}
 
 SimDevice::~SimDevice() = default;
@@ -128,6 +129,7 @@ pto_status SimDevice::start(const pto_run* run, pto_error* error) {
   }
   SimRunShape shape;
   pto_status status = run_shape(run->config, api_->capabilities, options_.blocks, shape, error);
+  if (status == PTO_OK) status = dump_.begin(run->config, error);
   if (status != PTO_OK) return status;
   graph_ = *run;
   status = begin(shape, error);
@@ -296,6 +298,7 @@ void SimDevice::forget_run() {
   const std::lock_guard lock(abort_mutex_);
   api_->end(runtime_);
   memory_.end_run();
+  dump_.end();
   loader_.end_run();
   graph_ = {};
   tracer_.set_trace(nullptr);

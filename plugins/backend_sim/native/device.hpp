@@ -109,6 +109,7 @@ class SimDevice {
   DeviceMemory memory_;
   Loader loader_;
   ActivityPage activity_;
+  Dump dump_;
   Cores cores_;
   SimRun run_;
   std::unique_ptr<Engine> engine_;

@@ -104,6 +104,7 @@ pto_status Loader::load_kernel(const pto_kernel_source& source, uint64_t* addres
     return fail_kernel(*kernel, error, "an empty source", "pass a library or a callback");
   }
   if (source.path != nullptr) {
+    kernel->path = source.path;
     const char* symbol = source.symbol != nullptr ? source.symbol : kKernelSymbol;
     const pto_status status = open_kernel(*kernel, source.path, source.path, symbol, error);
     if (status != PTO_OK) {

@@ -25,6 +25,7 @@ struct Kernel {
   void* context = nullptr;
   int32_t func_id = -1;
   std::string name;
+  std::string path;          // of the library; empty for a callback
   void* library = nullptr;   // library to close when the kernel is unloaded, or null
   bool is_measured = false;  // whether the kernel reports its accesses
   bool has_hooks = false;    // whether the library calls the hooks of kernel_hooks.hpp

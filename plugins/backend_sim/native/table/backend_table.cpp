@@ -50,7 +50,8 @@ constexpr pto_backend_api make_table() {
   pto_backend_api api = host::backend_table<SimDevice>(
       "a2a3sim", PTO_BACKEND_ACTIVITY | PTO_BACKEND_THREADS | PTO_BACKEND_DETERMINISTIC |
                      PTO_BACKEND_CHECKING | PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS |
-                     PTO_BACKEND_TRACE_HASH | PTO_BACKEND_TRACE | PTO_BACKEND_PLANNING);
+                     PTO_BACKEND_TRACE_HASH | PTO_BACKEND_TRACE | PTO_BACKEND_PLANNING |
+                     PTO_BACKEND_DUMP);
   api.open = open;
   api.close = close;
   return api;

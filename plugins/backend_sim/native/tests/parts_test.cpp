@@ -95,7 +95,8 @@ TEST(registers_follow_the_protocol) {
 
   DeviceMemory memory(false);
   Tracer tracer;
-  Cores cores(memory, tracer, false);
+  Dump dump(memory);
+  Cores cores(memory, tracer, dump, false);
   CHECK_EQUAL(cores.open(nullptr), PTO_OK);
   cores.reset(make_topology(24, 3));
   ActivityPage activity;

@@ -80,7 +80,7 @@ class Simulator:
     name = "a2a3sim"
     api_version = API_VERSION
     capabilities = frozenset(
-        {"threads", "deterministic", "checking", "callbacks", "planning", "activity"}
+        {"threads", "deterministic", "checking", "callbacks", "planning", "activity", "dump"}
     )
 
     def health(self) -> Health:

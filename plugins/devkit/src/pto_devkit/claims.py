@@ -28,6 +28,7 @@ CAPABILITY_FLAGS = {
     "callbacks": abi.BackendFlag.CALLBACKS,
     "planning": abi.BackendFlag.PLANNING,
     "activity": abi.BackendFlag.ACTIVITY,
+    "dump": abi.BackendFlag.DUMP,
     "streams": abi.BackendFlag.STREAMS,
 }
 """For each capability that a plugin may claim, the flag in its library's table."""

@@ -1,6 +1,7 @@
 """The interface of this package to the core: :class:`pto_core.interfaces.Insight`."""
 
 from pto_insight.commands.logged_case import load_log
+from pto_insight.dumps.recording import begin_dump, recover
 from pto_insight.graphs import AccessLog, TaskGraph
 from pto_insight.graphs.session_log import SessionLog
 from pto_insight.traces import joined
@@ -33,6 +34,7 @@ __all__ = [
     "SessionLog",
     "TaskGraph",
     "WorkerTrace",
+    "begin_dump",
     "explain_intermediates",
     "explain_unsteady",
     "explain_wrong",
@@ -48,6 +50,7 @@ __all__ = [
     "packed",
     "ranges_of_device",
     "read_flight",
+    "recover",
     "unpacked",
     "write_statistics",
     "write_trace",

@@ -30,7 +30,8 @@ enum {
   PTO_BACKEND_TRACE = 1u << 6,         /* writes the trace of a run (pto_run.trace) */
   PTO_BACKEND_PLANNING = 1u << 7,      /* devices permit planning; see pto_device_shape */
   PTO_BACKEND_ACTIVITY = 1u << 8,      /* the activity page shows running kernels */
-  PTO_BACKEND_STREAMS = 1u << 9        /* wait_stream() */
+  PTO_BACKEND_STREAMS = 1u << 9,       /* wait_stream() */
+  PTO_BACKEND_DUMP = 1u << 10          /* runs write a dump; see pto/abi/dump.h */
 };
 
 /* A kernel: either a symbol of a library, or a callback in this process. A callback returns 0 if it

@@ -26,7 +26,8 @@ class Job:
     more to find the task that wrote the first wrong element.
     ``trace`` is the level of the trace of each run. ``stats`` writes the counters of the runtime.
     ``flight_recorder`` keeps the last records of a run that fails. The files are in the folder
-    ``out``. ``kernels``: trace the runs to report the times of each kernel.
+    ``out``. ``dump``: the tasks whose arrays are written, or None; ``dump_level`` is that of
+    ``enable_dump_tensor``. ``kernels``: trace the runs to report the times of each kernel.
     """
 
     golden: Path
@@ -46,6 +47,8 @@ class Job:
     trace: int = 0
     stats: bool = False
     flight_recorder: bool = False
+    dump: str | None = None
+    dump_level: int = 3
     kernels: bool = False
     out: Path | None = None
 

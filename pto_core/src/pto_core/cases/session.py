@@ -122,11 +122,13 @@ class JobRun:
 
     def _case(self, golden: Golden, build: Build, device: Device, name: str) -> _Case:
         config = None
-        if any(self._diagnostics.values()):
+        diagnostics = dict(self._diagnostics)
+        if self._job.dump is not None:
+            diagnostics["enable_dump_tensor"] = self._job.dump_level
+            diagnostics["output_prefix"] = str(self._job.file_prefix(name))
+        if any(diagnostics.values()):
             settings = device.config
-            config = CallConfig(
-                settings["block_dim"], settings["aicpu_thread_num"], **self._diagnostics
-            )
+            config = CallConfig(settings["block_dim"], settings["aicpu_thread_num"], **diagnostics)
         return _Case(self._job, self._emit, golden, build, device, name, config, self._measuring)
 
     def _sweep(
@@ -179,6 +181,7 @@ class _Case:
         self._device = device
         self._name = name
         self._traces: list[Trace] = []
+        self._dumps: set[Path] = set()
         self._report = CaseReport(
             case=name,
             folder=str(job.golden.parent),
@@ -242,7 +245,9 @@ class _Case:
                     config=self._config,
                     accesses=self._needs_log(repeat),
                     trace=self._trace_level(repeat),
+                    dump=False if self._job.dump is None else self._job.dump,
                 )
+                self._dumps |= {path.parent for path in report.dumps}
             finally:
                 if self._device.last_trace is not None:
                     self._traces.append(self._device.last_trace)
@@ -341,7 +346,7 @@ class _Case:
         prefix = self._job.file_prefix(self._name)
         if prefix is None:
             return
-        written = []
+        written = sorted(self._dumps)
         try:
             if self._traces and self._writes_trace:
                 written += insight.write_trace(insight.joined(self._traces), prefix)

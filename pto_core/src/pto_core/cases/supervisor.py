@@ -10,6 +10,7 @@ child has exited, and its pipes and temporary files are removed.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -459,7 +460,7 @@ class _Watch:
             exit_code=error.exit_code,
             wall=time.monotonic() - self._started,
             errors=(error,),
-            files=self._recover_flight(case, error),
+            files=(*self._recover_flight(case, error), *self._recover_dumps(case, error)),
             seeds=None if seed is None else seed + 1,
             failing_seed=seed,
         )
@@ -480,6 +481,19 @@ class _Watch:
             return ()
         error.add_note(f"the last records of each thread are in {files[0]}")
         return tuple(map(str, files))
+
+    def _recover_dumps(self, case: Mapping[str, Any], error: PtoError) -> tuple[str, ...]:
+        """Convert the dump of a dead child; return the folders with its files."""
+        prefix = self._job.file_prefix(case["case"])
+        if prefix is None or self._job.dump is None:
+            return ()
+        found = []
+        for folder in sorted(prefix.parent.glob(f"{glob.escape(prefix.name)}.device*.run*")):
+            try:
+                found += [str(folder)] if insight.recover(folder) else []
+            except (OSError, PtoError) as problem:
+                error.add_note(f"the dump in {folder} was not converted: {problem}")
+        return tuple(found)
 
     def _explain(self, code: int) -> PtoError:
         if self._expired:

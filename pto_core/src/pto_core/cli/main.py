@@ -36,6 +36,8 @@ SUMMARIES = {
     "keys": "make keys for Workers on other hosts",
     "agent": "serve Workers of other hosts on this host",
     "trace": "show where the time of a program or a traced run went",
+    "dump": "show or compare the arrays of tasks that a run has dumped",
+    "replay": "run the kernel of a dumped task again, alone",
     "new": "write a skeleton that runs without changes",
 }
 _LOG_SETTINGS = ("log_level", "log_format")  # commands parse the remaining --set texts themselves

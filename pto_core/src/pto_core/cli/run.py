@@ -23,7 +23,7 @@ from pto_core.cases.job import Job, locate
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
 from pto_core.cases.supervisor import Listener, supervise
 from pto_core.cli.case_display import Display, PlainDisplay, make_display
-from pto_core.config.options import CHECK, HAZARDS
+from pto_core.config.options import CHECK, DUMP_LEVELS, HAZARDS
 from pto_core.errors import PtoError, UsageError
 from pto_core.plugins import insight
 
@@ -121,6 +121,18 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--stats", action="store_true", help="write the counters of rings and scopes"
+    )
+    group.add_argument(
+        "--dump",
+        nargs="?",
+        const="",
+        metavar="SELECTOR",
+        help="write the arrays of tasks: KERNEL#TASK:TENSOR@RUN or parts of it; default: all tasks",
+    )
+    group.add_argument(
+        "--dump-level",
+        choices=DUMP_LEVELS,
+        help="dump the tasks that fail, the arrays after each task, or before and after it",
     )
     group.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of these files; default: the current one"
@@ -274,11 +286,12 @@ def _job(namespace: argparse.Namespace) -> Job:
 def _files_of(namespace: argparse.Namespace) -> dict[str, Any]:
     has_window = namespace.trace_after is not None or namespace.trace_for is not None
     level = namespace.trace_level or (1 if namespace.trace or has_window else 0)
-    has_files = level > 0 or namespace.stats or namespace.flight_recorder
+    dump = "" if namespace.dump is None and namespace.dump_level else namespace.dump
+    has_files = level > 0 or namespace.stats or namespace.flight_recorder or dump is not None
     if namespace.out is not None and not (has_files or namespace.graph):
         raise UsageError(
             f"--out {namespace.out} names a folder, but no file is asked for; add --trace, "
-            "--graph, --stats or --flight-recorder",
+            "--graph, --stats, --dump or --flight-recorder",
             name="out",
             value=str(namespace.out),
         )
@@ -286,6 +299,8 @@ def _files_of(namespace: argparse.Namespace) -> dict[str, Any]:
         "trace": level,
         "stats": namespace.stats,
         "flight_recorder": namespace.flight_recorder,
+        "dump": dump,
+        "dump_level": DUMP_LEVELS.index(namespace.dump_level or "all") + 1,
         "kernels": namespace.verbose > 0,
         "out": (namespace.out or Path()).absolute() if has_files else None,
     }

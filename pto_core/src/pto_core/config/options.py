@@ -24,6 +24,8 @@ HAZARDS = ("raw", "full")
 """The position of a name is its value in the C field ``pto_run.hazards``."""
 CHECK = "check"
 """The value of ``hazards`` that checks each run for races."""
+DUMP_LEVELS = ("failed", "outputs", "all")
+"""The names of the levels 1 to 3 of ``CallConfig.enable_dump_tensor`` (``pto/abi/dump.h``)."""
 ON_WORKER_DEATH = ("fail", "restart", "reroute")
 START_METHODS = ("fork", "spawn")
 LOG_LEVELS = ("error", "warn", "info", "debug")
@@ -94,8 +96,20 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
 
 
 def _trace_options() -> tuple[Option, ...]:
-    """List the settings of traces."""
+    """List the settings of traces and dumps."""
     return (
+        Option(
+            "dump_select",
+            "",
+            text,
+            "tasks that enable_dump_tensor dumps: KERNEL, #TASK, :TENSOR, @RUN; default: all",
+        ),
+        Option(
+            "dump_limit_bytes",
+            2**30,
+            size_bytes,
+            "most bytes that one run dumps; further arrays are not kept, and are counted",
+        ),
         Option(
             "trace_ring_records",
             2**16,

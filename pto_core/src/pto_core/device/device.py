@@ -13,6 +13,7 @@ from weakref import WeakSet
 from pto_core import _native, log, plugins, standard_streams
 from pto_core.config import Config, given, load_with_plugins
 from pto_core.config.options import CHECK, HAZARDS
+from pto_core.device.dumping import Dumping
 from pto_core.device.foreign_tensors import addresses_of, handle_of
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, DeviceProcess, RunReport
@@ -22,12 +23,13 @@ from pto_core.errors.values import check_seconds, explain_names, shown, suggesti
 from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
-from pto_core.kernels.call_config import with_access_log
+from pto_core.kernels.call_config import with_access_log, with_dump
 from pto_core.plugins import Observers, insight, observation, registered
 from pto_core.progress import Follower, Listener, Progress, default_listener
 from pto_core.toolchain import Toolchain, device_options, runtime_artefacts
 
 if TYPE_CHECKING:
+    from pto_insight.dumps.recording import DumpedRun
     from pto_insight.graphs import AccessLog, TaskGraph
     from pto_insight.traces import Trace
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 _SIMULATOR = "a2a3sim"
 _MOST_FINDINGS = 20
 _RUN_HOOKS = frozenset({"pto_run_started", "pto_run_finished"})
+
+
+_NO_BLOCK = nullcontext()
 
 
 class Device:
@@ -61,6 +66,7 @@ class Device:
         self._default = CallConfig(config["block_dim"], config["aicpu_thread_num"])
         self._call_config = self._default.pack()
         self.tracing = DeviceTracing(config, can_trace=native.can_trace)
+        self._dumping = Dumping(config, can_dump="dump" in backend.capabilities)
         self._task_timeout_s = config["task_timeout_s"]
         self._measures: bool = config["measure"]
         self._hazards: str | None = config["hazards"]
@@ -119,6 +125,7 @@ class Device:
         trace: int | None = None,
         stream: object = None,
         progress: bool | Listener = False,
+        dump: str | bool = False,
         **unknown: Never,
     ) -> RunReport:
         """Run ``chip`` on ``args`` and wait. Outputs are complete when this returns.
@@ -139,7 +146,8 @@ class Device:
         access log in the report; ``written``: with the bytes that measured tasks wrote. ``trace``:
         1 to 4 records the run in ``report.trace`` (docs/traces.md). ``progress``: as for
         :meth:`pto_core.Worker.session`, with the numbers of kernels that have begun and ended; on a
-        backend that does not show its running kernels, both are 0.
+        backend that does not show its running kernels, both are 0. ``dump``: the tasks whose arrays
+        are written to ``report.dumps``, such as ``"add#3"``, or True for all (docs/dumps.md).
 
         Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
         otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
@@ -157,16 +165,14 @@ class Device:
         writes_graph = config is not None and config.enable_dep_gen != 0
         files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
         is_traced = bool(trace) if trace is not None else files is not None and files.trace
-        if accesses or is_checked or writes_graph:
-            packed = _logged(packed, written)
+        dumped = self._dumping.begin(config, dump, self._runs + 1)
+        if accesses or is_checked or writes_graph or dumped:
+            packed = _logged(packed, written, dumped)
         used = None if is_checked and hazards is not None else hazards
-        with _followed(self._native, self.name, progress) if progress else nullcontext():
+        followed = _followed(self._native, self.name, progress) if progress else _NO_BLOCK
+        with followed, dumped or _NO_BLOCK:
             report = self._run(chip, args, packed, timeout_s, used, files, is_traced, stream)
-        if config is not None and writes_graph:
-            self._write_graph(report, config.output_prefix)
-        if is_checked:
-            self._graph_of(report).check().raise_for_races()
-        return report
+        return self._concluded(report, config if writes_graph else None, dumped, is_checked)
 
     def graph(
         self,
@@ -237,7 +243,7 @@ class Device:
             raise
         finally:
             del kept
-        report = RunReport._make((*fields, None, self._process))
+        report = RunReport._make((*fields, None, self._process, ()))
         if report.accesses is not None:
             report = report._replace(accesses=_observed_log(fields[-1], self._identity[2]))
         if is_recorded:
@@ -275,7 +281,7 @@ class Device:
                 f"config is {shown(chosen)}; pass a CallConfig", name="config", value=chosen
             )
         check_blocks(chosen.block_dim, self._native.blocks)
-        packed = chosen.pack(trace)
+        packed = with_dump(chosen.pack(trace), 0, "")
         return _logged(packed) if is_logged else packed
 
     def _graph_of(self, report: RunReport) -> TaskGraph:
@@ -288,10 +294,23 @@ class Device:
             )
         return insight.TaskGraph(report.accesses)
 
-    def _write_graph(self, report: RunReport, prefix: str) -> None:
-        graph = self._graph_of(report)
-        for ending in ("json", "svg"):
-            graph.save(f"{self.tracing.numbered(prefix, self._runs)}.{ending}")
+    def _concluded(
+        self,
+        report: RunReport,
+        config: CallConfig | None,
+        dumped: DumpedRun | None,
+        is_checked: bool,
+    ) -> RunReport:
+        """Write the dump of a run, and its graph if there is a ``config``. Raises RaceError."""
+        if dumped:
+            report = report._replace(dumps=dumped.finish(report.accesses))
+        if config is not None:
+            graph = self._graph_of(report)
+            for ending in ("json", "svg"):
+                graph.save(f"{self.tracing.numbered(config.output_prefix, self._runs)}.{ending}")
+        if is_checked:
+            self._graph_of(report).check().raise_for_races()
+        return report
 
     def _native_hazards(self, hazards: str | None, program: _native.Program) -> int:
         """Return the numeric code of ``hazards`` for ``pto_run``, or of the default."""
@@ -413,10 +432,11 @@ def _files_of(config: CallConfig, tracing: DeviceTracing, run: int) -> _Files | 
     )
 
 
-def _logged(packed: bytes, written: bool = False) -> bytes:
+def _logged(packed: bytes, written: bool = False, dumped: DumpedRun | None = None) -> bytes:
     """Return a configuration whose run keeps its access log, which only a plugin can read."""
     insight.require()
-    return with_access_log(packed, written=written)
+    logged = with_access_log(packed, written=written)
+    return with_dump(logged, dumped.level, dumped.file) if dumped else logged
 
 
 def check_blocks(block_dim: int, blocks: int) -> None:
@@ -461,8 +481,8 @@ def _is_checked(hazards: object, accesses: object) -> bool:
 
 def _add_findings(error: BaseException) -> None:
     """Add the defects that the measured accesses of a failed run show as a note to its error."""
-    fields = getattr(error, "measured_log", None)
-    if fields is None:
+    fields = getattr(error, "access_log", None)
+    if fields is None or not fields["is_measured"]:
         return
     findings = insight.TaskGraph(_access_log(fields)).check()
     found = [*findings.outside, *findings.undeclared, *findings.races][:_MOST_FINDINGS]

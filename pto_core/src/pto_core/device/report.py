@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pto_core.notebooks import html_table
@@ -46,7 +47,8 @@ class RunReport(NamedTuple):
     memory. ``cores``: one entry per core, AIC cores first; busy times are 0 unless timing is on.
     ``statistics``: the counters of the runtime, by name. ``accesses``: the access log, if the run
     kept one. ``trace``: the trace, if the run was traced. ``device``: the process on the device;
-    None if the runtime ran in the host process, as in the simulator.
+    None if the runtime ran in the host process, as in the simulator. ``dumps``: the files with the
+    arrays of tasks, if the run was dumped.
     """
 
     tasks: int
@@ -64,6 +66,7 @@ class RunReport(NamedTuple):
     accesses: AccessLog | None = None
     trace: Trace | None = None
     device: DeviceProcess | None = None
+    dumps: tuple[Path, ...] = ()
 
     def _repr_html_(self) -> str:
         rows = [

@@ -54,8 +54,9 @@ class Backend(Plugin, Protocol):
 
     The capabilities are any of ``threads``, ``deterministic``, ``checking``, ``callbacks`` (Python
     kernels), ``planning`` (after a deadlock the runtime may find the sizes that suffice),
-    ``activity`` (the activity page shows the running kernels) and ``streams`` (a run can wait for a
-    stream of another program).
+    ``activity`` (the activity page shows the running kernels), ``dump`` (runs write the arguments
+    of kernels to a file, ``pto/abi/dump.h``) and ``streams`` (a run can wait for a stream of
+    another program).
     """
 
     def library(self) -> Path:

@@ -20,8 +20,9 @@ _DIAGNOSTICS = (
     "enable_dep_gen",
     "enable_scope_stats",
 )
-_DEP_GEN_OFFSET = 20
-_NOT_BUILT = ("enable_dump_tensor", "enable_pmu")
+_DUMP_OFFSET, _DEP_GEN_OFFSET, _PREFIX_OFFSET = 12, 20, 28
+_NOT_BUILT = ("enable_pmu",)
+_DUMP_ALL = 3
 _MOST_BLOCKS = 24
 _MOST_AICPU_THREADS = 4
 _LONGEST_PREFIX = 1023
@@ -35,6 +36,8 @@ class CallConfig:
     ``block_dim``: the number of core blocks; 0 means all blocks of the platform.
     ``aicpu_thread_num``: the number of AICPU threads, 1 to 4. The ``enable_*`` fields switch
     diagnostics on. ``enable_l2_swimlane`` is the level of the trace, 0 to 4.
+    ``enable_dump_tensor`` writes the arrays of tasks: 1 those of failed tasks, 2 the arrays after
+    each task, 3 before and after it (docs/dumps.md).
     ``enable_scope_stats`` writes the counters of rings and scopes. ``enable_dep_gen`` writes the
     graph of each run of a chip: ``PREFIX.device0.run1.json`` and ``.svg``. In the tasks of a
     Worker, the names of all files contain the numbers of the device and its run. Each diagnostic
@@ -66,7 +69,8 @@ class CallConfig:
         _check_range("aicpu_thread_num", self.aicpu_thread_num, 1, _MOST_AICPU_THREADS)
         _check_range("enable_l2_swimlane", self.enable_l2_swimlane, 0, 4)
         _check_range("enable_pmu", self.enable_pmu, 0, 2**31 - 1)
-        for name in ("enable_dump_tensor", "enable_dep_gen", "enable_scope_stats"):
+        _check_range("enable_dump_tensor", self.enable_dump_tensor, 0, _DUMP_ALL)
+        for name in ("enable_dep_gen", "enable_scope_stats"):
             _check_range(name, getattr(self, name), 0, 1)
         self._check_prefix()
 
@@ -147,6 +151,14 @@ def with_access_log(packed: bytes, *, written: bool = False) -> bytes:
     """
     changed = bytearray(packed)
     struct.pack_into("=i", changed, _DEP_GEN_OFFSET, 2 if written else 1)
+    return bytes(changed)
+
+
+def with_dump(packed: bytes, level: int, file: str) -> bytes:
+    """Return a packed configuration whose run writes a dump to a file; level 0: none."""
+    changed = bytearray(packed)
+    struct.pack_into("=i", changed, _DUMP_OFFSET, level)
+    struct.pack_into("1024s", changed, _PREFIX_OFFSET, os.fsencode(file))
     return bytes(changed)
 
 

@@ -84,7 +84,10 @@ _OURS = {
     **dict.fromkeys((("launcher", name) for name in ("local", "command")), _REMOTE),
     **dict.fromkeys((("command", name) for name in ("agent", "keys")), _REMOTE),
     ("command", "new"): "ptorun-devkit",
-    **dict.fromkeys((("command", name) for name in ("graph", "why", "check", "trace")), _INSIGHT),
+    **dict.fromkeys(
+        (("command", name) for name in ("graph", "why", "check", "trace", "dump", "replay")),
+        _INSIGHT,
+    ),
     ("insight", "insight"): _INSIGHT,
 }
 # The laptop set, `ptorun-core[sim]`, has plugins of these families. A core without any of them

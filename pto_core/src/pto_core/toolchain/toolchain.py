@@ -67,6 +67,10 @@ class BuildEvent:
     seconds: float = 0.0
 
 
+request_of: dict[Path, BuildRequest] = {}
+"""The request of each artefact that this process has built or found in the cache."""
+
+
 class Toolchain:
     """A parallel builder of kernels and orchestrations with a cache, ``config["cache_dir"]``.
 
@@ -256,6 +260,7 @@ class Toolchain:
             for index, path in zip(missing, built, strict=True):
                 results[index] = path
         built = [path for path in results if path is not None]
+        request_of.update(zip(built, requests, strict=True))
         for request, path in zip(requests, built, strict=True):
             self._warn(request, path)
         return built

@@ -1,0 +1,81 @@
+"""Show the arrays of tasks that a run has dumped, or compare two dumps.
+
+`pto dump show PATH` prints a task, or a table of the tasks in the folder of a run. `pto dump diff A
+B` compares two tasks, or the tasks of two runs. Dumps are files that `pto run --dump` or
+`device.run(dump=...)` wrote. Exit codes of diff: 0 equal, 1 different.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from pto_core.errors import UsageError
+from pto_insight.dumps.files import dumps_in
+from pto_insight.dumps.text import compared, described, table
+
+_FILES = {"show": 1, "diff": 2}
+_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``pto dump``."""
+    parser.add_argument("what", metavar="COMMAND", help="show or diff")
+    parser.add_argument("files", nargs="*", type=Path, metavar="PATH", help="a file or a folder")
+    parser.add_argument(
+        "--dtype", metavar="TYPE", help="type of the arrays that are known as bytes only"
+    )
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Print the tasks or their differences."""
+    what, files = namespace.what, namespace.files
+    if len(files) != _FILES.get(what):
+        raise UsageError(
+            f"pto dump {' '.join(map(str, [what, *files]))} is no command; use pto dump show PATH, "
+            "or pto dump diff A B",
+            name="command",
+            value=what,
+        )
+    dtype = _dtype(namespace.dtype)
+    if what == "diff":
+        return _diff(files[0], files[1], dtype)
+    dumps = list(dumps_in(files[0]).values())
+    text = table(dumps) if files[0].is_dir() else described(dumps[0], dtype)
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _dtype(name: str | None) -> str | None:
+    try:
+        return None if name is None else np.dtype(name).name
+    except TypeError:
+        raise UsageError(
+            f"--dtype is {name!r}; use a type of NumPy such as float32", name="dtype", value=name
+        ) from None
+
+
+def _diff(first: Path, second: Path, dtype: str | None) -> int:
+    """Print the first tasks that differ, in the order of submits."""
+    one, other = dumps_in(first), dumps_in(second)
+    if not (first.is_dir() and second.is_dir()):
+        one, other = ({"": next(iter(dumps.values()))} for dumps in (one, other))
+    found = {
+        name: list(compared(dump, other[name], dtype))
+        for name, dump in one.items()
+        if name in other
+    }
+    different = [name for name, paragraphs in found.items() if paragraphs]
+    for name in different[:_SHOWN]:
+        print(f"{one[name].label}  {one[name].where}".rstrip())
+        print("\n".join(found[name]))
+    if len(different) > _SHOWN:
+        print(f"and {len(different) - _SHOWN} further tasks")
+    for path, only in ((first, one.keys() - other.keys()), (second, other.keys() - one.keys())):
+        if only:
+            print(f"only in {path}: {', '.join(sorted(only))}")
+    print(f"{len(different)} of {len(found)} tasks differ")
+    return 1 if different else 0

@@ -1,0 +1,372 @@
+"""The recording of a run (``pto/abi/dump.h``), and its conversion to one file for each task.
+
+The backend appends records to the file ``calls`` in the folder of the run. When the run has ended,
+the records become the files of tasks, and ``calls`` is removed. If the process dies during the run,
+``calls`` remains, and :func:`recover` converts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pto_core import log
+from pto_core.cases.endings import core_name
+from pto_core.cases.report import from_plain, to_plain
+from pto_core.config import Config
+from pto_core.errors import PtoError, UsageError
+from pto_core.kernels import DataType
+from pto_core.kernels.callables import file_digest
+from pto_core.toolchain import BuildRequest
+from pto_core.toolchain.toolchain import request_of
+from pto_insight.dumps.selection import Selection, selects_tensor
+from pto_insight.dumps.task_dump import (
+    FAILED,
+    RETURNED,
+    UNFINISHED,
+    DumpedArgument,
+    TaskDump,
+    stored_type,
+)
+from pto_insight.graphs import AccessLog, TaskGraph
+from pto_insight.graphs.measurement import task_and_block_of_id
+from pto_insight.graphs.places import TAGS
+
+CALLS = "calls"
+
+# The layouts of pto/abi/dump.h.
+_MAGIC = 0x31504D55444F5450
+_HEADER = np.dtype(
+    [
+        *((name, "u8") for name in ("magic", "first", "limit", "lost")),
+        *((name, "u4") for name in ("error", "names")),
+    ]
+)
+_RECORD = np.dtype(
+    [
+        *((name, "u8") for name in ("magic", "bytes", "task", "address")),
+        ("func_id", "i4"),
+        *(
+            (name, "u4")
+            for name in ("core", "phase", "is_together", "tensors", "name", "library", "payload")
+        ),
+    ]
+)
+_TENSOR = np.dtype(
+    [
+        *((name, "u8") for name in ("address", "buffer", "buffer_bytes")),
+        *((name, "u8", 5) for name in ("shapes", "strides")),
+        *((name, "u8") for name in ("at", "bytes")),
+        ("argument", "u4"),
+        *((name, "u1") for name in ("dtype", "ndims", "tag", "reserved")),
+    ]
+)
+_DROPPED, _BEFORE, _AFTER, _AFTER_FAILURE = range(4)
+_READ = ("INPUT", "NO_DEP")
+_PAYLOAD_HEADER = 40
+_NUM_ARGS = np.s_[28:32]
+
+
+class DumpedRun:
+    """The dump of a run that is about to start. As a context, it keeps the calls of a failed run.
+
+    ``level`` and ``file`` are for the configuration of the run.
+    """
+
+    def __init__(self, folder: Path, selection: Selection, level: int, facts: dict[str, Any]):
+        self.level = level
+        self._folder = folder
+        self._facts = facts
+        self.file = str((folder / CALLS).absolute())
+        names = b"".join(name.encode() + b"\0" for name in selection.kernels)
+        text = json.dumps({**facts, "selection": selection.text}).encode()
+        header = np.zeros(1, _HEADER)
+        header["magic"], header["limit"], header["names"] = _MAGIC, facts["limit"], len(names)
+        header["first"] = first = (_HEADER.itemsize + len(names) + len(text) + 7) // 8 * 8
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for earlier in folder.glob("*.npz"):
+                earlier.unlink()
+            Path(self.file).write_bytes((header.tobytes() + names + text).ljust(first))
+        except OSError as error:
+            raise UsageError(
+                f"{folder} cannot be written: {error}; use another folder for the files of a run",
+                name="dump",
+                value=str(folder),
+            ) from error
+
+    def finish(self, accesses: AccessLog | None) -> tuple[Path, ...]:
+        """Write the files of the tasks, and return their paths. Raises UsageError."""
+        try:
+            return _converted(self._folder, accesses)
+        except OSError as error:
+            raise UsageError(
+                f"the dump of the run was not written: {error}; use another folder",
+                name="dump",
+                value=str(self._folder),
+            ) from error
+
+    def __enter__(self) -> DumpedRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        fields = getattr(error, "access_log", None)
+        try:
+            files = self.finish(None if fields is None else AccessLog.from_fields(fields))
+        except PtoError as problem:
+            error.add_note(problem.message)
+            return
+        if files:
+            error.add_note(f"the arrays of tasks are in {self._folder}: pto dump show FILE")
+
+
+def begin_dump(
+    folder: Path, selected: str, level: int, config: Config, run: int
+) -> DumpedRun | None:
+    """Prepare the dump of a run; return None if its number is not selected. Raises UsageError."""
+    selection = Selection.of(selected).of_run(run)
+    if selection is None:
+        return None
+    keys = ("backend", "runtime", "device")
+    facts = {key: config[key] for key in keys} | {
+        "run": run,
+        "level": level,
+        "limit": config["dump_limit_bytes"],
+        "requests": {str(path): to_plain(request) for path, request in request_of.items()},
+    }
+    return DumpedRun(folder, selection, level, facts)
+
+
+def recover(folder: Path) -> tuple[Path, ...]:
+    """Convert the calls that a process left in a folder when it died; return the new files."""
+    return _converted(folder, None) if (folder / CALLS).is_file() else ()
+
+
+def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
+    """Write one file for each selected call, and remove the recording."""
+    file = folder / CALLS
+    calls = np.memmap(file, np.uint8, "r")
+    header = calls[: _HEADER.itemsize].view(_HEADER)[0]
+    begin = _HEADER.itemsize + int(header["names"])
+    facts = json.loads(calls[begin : int(header["first"])].tobytes())
+    facts["requests"] |= {str(path): to_plain(request) for path, request in request_of.items()}
+    conversion = _Conversion(facts, accesses)
+    files: dict[Path, TaskDump] = {}
+    for before, after in _calls(calls, int(header["first"])):
+        dump = conversion.of_call(before, after)
+        if dump is not None:
+            path = folder / f"{dump.label.replace('/', '_')}.npz"
+            if path in files:  # kernels of one task on several cores
+                path = folder / f"{path.stem}.{dump.core.replace(' ', '')}.npz"
+            dump.write(path)
+            dump.before.clear()
+            dump.after.clear()
+            files[path] = dump
+    if int(header["lost"]):
+        _warn_of_losses(int(header["lost"]), int(header["error"]), int(facts["limit"]))
+    if not files and accesses is not None and facts["level"] > 1:
+        ran = ", ".join(sorted(set(accesses.kernels.values())))
+        reason = f"no task of the run matches {facts['selection']!r}; its kernels are {ran}"
+        log.get(__name__).warning("dump", reason=reason)
+    file.unlink()
+    with contextlib.suppress(OSError):
+        if not files:
+            folder.rmdir()
+    in_order = sorted(files, key=lambda path: (files[path].task is None, files[path].task or 0))
+    return tuple(in_order)
+
+
+def _warn_of_losses(lost: int, error: int, limit: int) -> None:
+    why = f"the limit of {limit:,} bytes is reached: select fewer tasks, or raise dump_limit_bytes"
+    if error:
+        why = f"{os.strerror(error)}"
+    log.get(__name__).warning("dump", reason=f"{lost} records of calls were not kept; {why}")
+
+
+@dataclass(frozen=True)
+class _Record:
+    head: Any
+    tensors: Any
+    name: str
+    library: str
+    payload: NDArray[Any]
+    content: NDArray[Any]
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        """Return the elements of an argument."""
+        kind = DataType(int(tensor["dtype"]))
+        at = int(tensor["at"])
+        shape = tensor["shapes"][: tensor["ndims"]].astype(int)
+        content = self.content[at : at + int(tensor["bytes"])]
+        found: NDArray[Any] = content.copy().view(stored_type(kind)).reshape(shape)
+        return found
+
+
+def _records(calls: NDArray[Any], at: int) -> Iterator[_Record]:
+    while at + _RECORD.itemsize <= len(calls):
+        head = calls[at : at + _RECORD.itemsize].view(_RECORD)[0]
+        size = int(head["bytes"])
+        if head["magic"] != _MAGIC or at + size > len(calls):
+            return  # the process died, or the disk was full, while it was written
+        content = calls[at : at + size]
+        ends = [_RECORD.itemsize, int(head["tensors"]) * _TENSOR.itemsize]
+        ends += [int(head[name]) for name in ("name", "library", "payload")]
+        tensors, name, library, payload = np.split(content, np.cumsum(ends))[1:5]
+        yield _Record(
+            head,
+            tensors.view(_TENSOR),
+            name.tobytes().decode(errors="replace"),
+            os.fsdecode(library.tobytes()),
+            payload.copy(),
+            content,
+        )
+        at += size
+
+
+def _calls(calls: NDArray[Any], at: int) -> Iterator[tuple[_Record | None, _Record | None]]:
+    """Yield the records before and after each call, in the order in which the calls ended."""
+    open_calls: dict[int, _Record] = {}
+    for record in _records(calls, at):
+        core = int(record.head["core"])
+        if record.head["phase"] == _BEFORE:
+            if core in open_calls:  # the record after that call was not kept
+                yield open_calls[core], None
+            open_calls[core] = record
+        elif record.head["phase"] != _DROPPED:
+            before = open_calls.pop(core, None)
+            if before is not None and before.head["task"] != record.head["task"]:
+                yield before, None
+                before = None
+            yield before, record
+    for record in open_calls.values():
+        yield record, None
+
+
+class _Conversion:
+    """Makes the dump of a task from the records of its call and the access log of the run."""
+
+    def __init__(self, facts: Mapping[str, Any], accesses: AccessLog | None) -> None:
+        self._facts = facts
+        self._log = accesses
+        self._graph = None if accesses is None else TaskGraph(accesses)
+        self._task_of = {} if accesses is None else task_and_block_of_id(accesses)
+        self._digests: dict[str, str] = {}
+        text = facts["selection"]
+        self._selection = Selection.of(text).of_run(facts["run"]) or Selection(text, ())
+
+    def of_call(self, before: _Record | None, after: _Record | None) -> TaskDump | None:
+        """Return the dump of a call, or None if it is not selected."""
+        record = before or after
+        assert record is not None, "a call has a record"
+        task_id, core = int(record.head["task"]), int(record.head["core"])
+        index, block = self._task_of.get(task_id, (None, 0))
+        terms = self._selection.terms_of(record.name, index)
+        arguments = tuple(self._argument(tensor, index) for tensor in record.tensors)
+        kept = [one for one in arguments if selects_tensor(terms, one.argument, one.name)]
+        if not terms or (arguments and not kept):
+            return None
+        positions = {one.argument for one in kept}
+        tags = {one.argument: one.tag for one in kept}
+        logged = None if self._graph is None or index is None else self._graph.task(index)
+        state = UNFINISHED if after is None else RETURNED
+        if after is not None and after.head["phase"] == _AFTER_FAILURE:
+            state = FAILED
+        request = self._facts["requests"].get(record.library)
+        return TaskDump(
+            kernel=record.name,
+            task=index,
+            id=task_id,
+            block=block,
+            blocks=0 if logged is None else logged.blocks,
+            core=core_name(core, None if self._log is None else self._log.blocks),
+            **{key: self._facts[key] for key in ("run", "device", "backend", "runtime")},
+            file=None if logged is None else logged.file,
+            line=None if logged is None else logged.line,
+            state=state,
+            is_together=bool(record.head["is_together"]),
+            library=record.library,
+            digest=self._digest(record.library),
+            request=from_plain(BuildRequest, request),
+            payload_address=int(record.head["address"]),
+            scalars=_scalars(record, {one.argument for one in arguments}),
+            arguments=tuple(kept),
+            left_out=len(arguments) - len(kept),
+            payload=record.payload,
+            before=(arrays := _arrays(before, positions)),
+            after={
+                at: array
+                for at, array in _arrays(after, positions).items()
+                if tags[at] not in _READ or (at in arrays and not _are_same(arrays[at], array))
+            },
+        )
+
+    def _argument(self, tensor: Any, task: int | None) -> DumpedArgument:
+        position, ndims = int(tensor["argument"]), int(tensor["ndims"])
+        name, tag = self._declared(position, int(tensor["buffer"]), task)
+        if not tag and tensor["tag"] < len(TAGS):
+            tag = TAGS[int(tensor["tag"])]
+        return DumpedArgument(
+            argument=position,
+            name=name,
+            tag=tag,
+            dtype=DataType(int(tensor["dtype"])).name.lower(),
+            shape=tuple(tensor["shapes"][:ndims].tolist()),
+            strides=tuple(tensor["strides"][:ndims].tolist()),
+            **{key: int(tensor[key]) for key in ("address", "buffer", "buffer_bytes")},
+        )
+
+    def _declared(self, position: int, buffer: int, task: int | None) -> tuple[str, str]:
+        """Return the memory that an argument names, and its tag."""
+        if self._graph is None or self._log is None or task is None:
+            return "", ""
+        ends = self._log.tasks["accesses"]
+        for access in range(int(ends[task - 1]) if task else 0, int(ends[task])):
+            if self._log.accesses[access]["parameter"] == position:
+                return self._graph.places.of(access).text, self._graph.tag(access)
+        known = (one.name for one in self._log.buffers if one.address == buffer)
+        return next(known, ""), ""
+
+    def _digest(self, library: str) -> str:
+        if library and library not in self._digests:
+            try:
+                self._digests[library] = file_digest(Path(library)).hex()
+            except OSError:
+                self._digests[library] = ""
+        return self._digests.get(library, "")
+
+
+def _arrays(record: _Record | None, positions: set[int]) -> dict[int, NDArray[Any]]:
+    if record is None:
+        return {}
+    return {
+        int(tensor["argument"]): record.array(tensor)
+        for tensor in record.tensors
+        if int(tensor["argument"]) in positions
+    }
+
+
+def _are_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return one.tobytes() == other.tobytes()
+
+
+def _scalars(record: _Record, arrays: set[int]) -> dict[int, int]:
+    """Return the arguments that are no arrays. In 2026-08, arguments that are not used are zero."""
+    count = int(record.payload[_NUM_ARGS].view("u4")[0])
+    values = record.payload[_PAYLOAD_HEADER : _PAYLOAD_HEADER + 8 * count].view("u8").tolist()
+    relative = int(record.payload[32:40].view("u8")[0])
+    return {
+        at: value for at, value in enumerate(values) if at not in arrays and not relative >> at & 1
+    }

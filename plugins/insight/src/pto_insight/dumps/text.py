@@ -1,0 +1,194 @@
+"""Dumps as text: statistics, differences, and small pictures of arrays."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pto_insight.dumps.task_dump import DumpedArgument, TaskDump
+
+_ROWS, _COLUMNS = 12, 48
+_SHADES = " .:-=+*#%@"
+_PHASES = ("before", "after")
+
+Values = NDArray[Any]
+
+
+def described(dump: TaskDump, dtype: str | None, *, with_pictures: bool = True) -> str:
+    """Return the description of a task. ``dtype``: the type of arrays that are known as bytes."""
+    lines = [
+        f"{dump.label}  {dump.where}".rstrip(),
+        f"  run {dump.run} of device {dump.device}, {dump.backend}, {dump.runtime}; "
+        f"on {dump.core}; {dump.state}",
+    ]
+    if dump.library:
+        source = f", from {dump.request.source}" if dump.request else ""
+        lines.append(f"  library {dump.library}{source}")
+    for one in dump.arguments:
+        names = " ".join(filter(None, (one.name, f"[{one.tag}]" if one.tag else "")))
+        shown = _typed(dump, one, _PHASES[1], dtype), _typed(dump, one, _PHASES[0], dtype)
+        kept = next((values for values in shown if values is not None), None)
+        kind = one.dtype if kept is None else kept.dtype.name
+        shape = one.shape if kept is None else kept.shape
+        lines.append(f"  {one.argument}: {names or 'memory'}  {kind} {_shape(shape)}")
+        for phase, values in zip(_PHASES, reversed(shown), strict=True):
+            if values is not None:
+                lines.append(f"    {phase:<6}  {statistics(values)}")
+        if (change := difference(*reversed(shown))) is not None:
+            lines.append(f"    changed {change}")
+        if with_pictures and kept is not None:
+            lines += [f"    |{row}|" for row in picture(kept)]
+    lines += [f"  {at}: scalar {_scalar(value)}" for at, value in sorted(dump.scalars.items())]
+    return "\n".join(lines)
+
+
+def table(dumps: list[TaskDump]) -> str:
+    """Return one line for each task."""
+    rows = []
+    for dump in dumps:
+        arrays = [dump.values("after", at) for at in dump.after]
+        numbers = [_numbers(values) for values in arrays if values is not None and values.size]
+        nan = sum(int(np.isnan(each).sum()) for each in numbers)
+        largest = max((_largest(each) for each in numbers), default=0.0)
+        rows.append((dump.label, dump.state, f"{largest:.6g}", str(nan), dump.where))
+    heads = ("task", "state", "largest", "nan", "line")
+    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (heads, *rows)
+    )
+
+
+def compared(one: TaskDump, other: TaskDump, dtype: str | None) -> Iterator[str]:
+    """Yield a paragraph for each array that differs between two dumps of a task."""
+    for mine in one.arguments:
+        for phase in _PHASES:
+            first = _typed(one, mine, phase, dtype)
+            theirs = next((arg for arg in other.arguments if arg.argument == mine.argument), None)
+            second = None if theirs is None else _typed(other, theirs, phase, dtype)
+            if first is None or second is None:
+                continue
+            if (change := difference(first, second)) is not None:
+                lines = [f"  {mine.argument}: {mine.name or 'memory'} {phase}: {change}"]
+                if first.shape == second.shape:
+                    lines += [f"    |{row}|" for row in picture(_differs(first, second))]
+                yield "\n".join(lines)
+    for at in sorted(one.scalars.keys() & other.scalars.keys()):
+        values = one.scalars[at], other.scalars[at]
+        if values[0] != values[1] and not _is_address(one, values[0]):
+            yield f"  {at}: scalar {_scalar(values[0])} -> {_scalar(values[1])}"
+
+
+def statistics(values: Values) -> str:
+    """Return the smallest, largest and mean value, and the number of values that are not finite."""
+    if not values.size:
+        return "no elements"
+    numbers = _numbers(values)
+    finite = numbers[np.isfinite(numbers)]
+    nan, infinite = int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())
+    text = "no finite value"
+    if finite.size:
+        text = f"min {finite.min():.6g}  max {finite.max():.6g}  mean {finite.mean():.6g}"
+    return text + f"  nan {nan}" * bool(nan) + f"  inf {infinite}" * bool(infinite)
+
+
+def difference(first: Values | None, second: Values | None) -> str | None:
+    """Return how two arrays differ, bit by bit; None if they do not, or if one is missing."""
+    if first is None or second is None:
+        return None
+    if first.shape != second.shape or first.dtype != second.dtype:
+        shapes = [f"{one.dtype.name} {_shape(one.shape)}" for one in (first, second)]
+        return f"{shapes[0]} -> {shapes[1]}"
+    differs = _differs(first, second)
+    count = int(differs.sum())
+    if not count:
+        return None
+    at = np.unravel_index(int(np.argmax(differs)), differs.shape) if differs.ndim else ()
+    distance = np.abs(_numbers(first) - _numbers(second))[differs]
+    finite = distance[np.isfinite(distance)]
+    largest = f"; largest difference {finite.max():.6g}" if finite.size else ""
+    place = ", ".join(str(int(index)) for index in at)
+    return (
+        f"{count:,} of {differs.size:,} elements; first at [{place}]: {first[at]!s} -> "
+        f"{second[at]!s}{largest}"
+    )
+
+
+def picture(values: Values) -> list[str]:
+    """Return a small picture of an array; it is empty if all elements are equal.
+
+    From `` `` for the smallest to ``@`` for the largest value; ``?`` is NaN or infinity. A cell
+    shows the largest of its elements. All dimensions but the last one are rows.
+    """
+    if values.ndim == 0 or values.size < 2 or (values == values.flat[0]).all():
+        return []
+    numbers = _numbers(values).reshape(-1, values.shape[-1])
+    rows, columns = min(_ROWS, numbers.shape[0]), min(_COLUMNS, numbers.shape[1])
+    parts = [np.array_split(line, columns, axis=1) for line in np.array_split(numbers, rows)]
+    with np.errstate(all="ignore"):
+        cells = np.array([[cell.max() for cell in line] for line in parts])
+    finite = cells[np.isfinite(cells)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    scaled = (cells - low) / (high - low) if high > low else np.where(cells > 0, 1.0, 0.0)
+    return [
+        "".join(
+            _SHADES[int(shade * (len(_SHADES) - 1))] if np.isfinite(shade) else "?"
+            for shade in np.where(np.isfinite(line), row, np.nan)
+        )
+        for row, line in zip(scaled, cells, strict=True)
+    ]
+
+
+def _typed(dump: TaskDump, one: DumpedArgument, phase: str, dtype: str | None) -> Values | None:
+    values = dump.values(phase, one.argument)
+    is_of_bytes = values is not None and not one.tag and one.dtype == "uint8"
+    if values is None or dtype is None or not is_of_bytes:
+        return values
+    whole = values.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize
+    typed: Values = values[:whole].view(dtype)
+    return typed
+
+
+def _differs(first: Values, second: Values) -> Values:
+    """Return which elements have other bits."""
+    bits = [
+        np.ascontiguousarray(one).view(np.uint8).reshape(*one.shape, one.itemsize)
+        for one in (np.atleast_1d(first), np.atleast_1d(second))
+    ]
+    found: Values = (bits[0] != bits[1]).any(axis=-1).reshape(first.shape)
+    return found
+
+
+def _numbers(values: Values) -> Values:
+    """Return the values as floating-point numbers; those of complex numbers are absolute."""
+    if values.dtype.kind == "c":
+        values = np.abs(values)
+    numbers: Values = values.astype(np.float64)
+    return numbers
+
+
+def _largest(numbers: Values) -> float:
+    finite = np.abs(numbers[np.isfinite(numbers)])
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _is_address(dump: TaskDump, value: int) -> bool:
+    return any(one.buffer <= value < one.buffer + one.buffer_bytes for one in dump.arguments)
+
+
+def _scalar(value: int) -> str:
+    (as_double,) = struct.unpack("<d", value.to_bytes(8, "little"))
+    (as_float,) = struct.unpack("<f", (value & 0xFFFFFFFF).to_bytes(4, "little"))
+    texts = [str(value)]
+    for name, number in (("float32", as_float), ("float64", as_double)):
+        if 1e-6 < abs(number) < 1e9:
+            texts.append(f"{name} {number:.6g}")
+    return " or ".join(texts)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "scalar"

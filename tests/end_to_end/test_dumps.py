@@ -1,0 +1,204 @@
+"""Dumps: the arrays of tasks before and after their kernels, in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core import (
+    CallConfig,
+    ChipCallable,
+    In,
+    InOut,
+    Out,
+    Scalar,
+    TaskArgs,
+    TensorArgType,
+    Worker,
+    kernel,
+    open_device,
+)
+from pto_core.errors import TaskFailedError, UsageError
+from pto_insight.dumps import TaskDump
+
+
+@kernel(core="aiv")
+def add(x: In, y: In, out: Out):
+    out[...] = x + y
+
+
+@kernel(core="aiv")
+def scale(x: InOut, by: Scalar):
+    x *= by
+
+
+@kernel(core="aiv")
+def fail(x: InOut):
+    x[0] = 7
+    raise ValueError("planted")
+
+
+def tiles(rt, a: In, f: InOut):
+    made = rt.tensor((4,), "float32")
+    for row in range(2):
+        rt.submit(add, a[row], a[2], made)
+        rt.submit(scale, f[1:3, 2:4], 2.0)
+
+
+TAGS = (TensorArgType.INPUT, TensorArgType.INOUT)
+
+
+def inputs() -> tuple[Any, Any]:
+    return np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((4, 6), np.float32)
+
+
+def dumps_of(files: tuple[Path, ...]) -> dict[str, TaskDump]:
+    return {path.stem: TaskDump.read(path) for path in files}
+
+
+@pytest.mark.parametrize("mode", ["threads", "deterministic"])
+def test_each_task_has_its_arrays_before_and_after(tmp_path: Path, mode: str) -> None:
+    a, f = inputs()
+    config = CallConfig(output_prefix=str(tmp_path / "it"))
+    with open_device("a2a3sim", runtime="pto2", settings={"sim.mode": mode}) as device:
+        report = device.run(tiles, a, f, config=config, dump=True)
+        assert device.run(tiles, *inputs()).dumps == ()
+    folder = tmp_path / "it.device0.run1"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "add#0.npz", "add#2.npz", "scale#1.npz", "scale#3.npz",
+    ]  # fmt: skip
+    found = dumps_of(report.dumps)
+    assert list(found) == ["add#0", "scale#1", "add#2", "scale#3"], "in the order of submits"
+    task = found["add#2"]
+    assert [(one.name, one.tag) for one in task.arguments] == [
+        ("a[1:2, 0:4]", "INPUT"), ("a[2:3, 0:4]", "INPUT"), ("add#0.2", "OUTPUT"),
+    ]  # fmt: skip
+    np.testing.assert_array_equal(task.values("before", 0), a[1])
+    np.testing.assert_array_equal(task.values("after", 2), a[1] + a[2])
+    assert task.values("after", 0) is None, "an input that is not changed is kept once"
+    assert task.where.startswith(f"{__file__}:")
+    assert (task.state, task.core[:3], task.run, task.backend) == ("returned", "AIV", 1, "a2a3sim")
+    tile = found["scale#3"]
+    assert (tile.argument(0).shape, tile.argument(0).strides) == ((2, 2), (24, 4))
+    np.testing.assert_array_equal(tile.values("before", 0), np.full((2, 2), 2))
+    np.testing.assert_array_equal(tile.values("after", 0), f[1:3, 2:4])
+    assert tile.scalars == {1: int(np.float64(2).view(np.uint64))}
+
+
+def test_a_selection_limits_tasks_tensors_and_runs(tmp_path: Path, caplog: Any) -> None:
+    config = CallConfig(output_prefix=str(tmp_path / "it"))
+    with open_device("a2a3sim", runtime="pto2") as device:
+
+        def names(dump: str) -> list[str]:
+            return list(dumps_of(device.run(tiles, *inputs(), config=config, dump=dump).dumps))
+
+        assert names("add#2:2,scale@2") == ["add#2"]
+        assert names("add#2:2,scale@2") == ["scale#1", "add#2", "scale#3"]
+        (path,) = device.run(tiles, *inputs(), config=config, dump="add#2:add#0.2").dumps
+        assert names("other") == []
+        assert not (tmp_path / "it.device0.run4").exists()
+        with pytest.raises(UsageError, match="does not select tasks"):
+            device.run(tiles, *inputs(), dump="add#x")
+        with pytest.raises(UsageError, match="dump is 3; pass the selected tasks"):
+            device.run(tiles, *inputs(), dump=3)
+    dump = TaskDump.read(path)
+    assert ([one.argument for one in dump.arguments], dump.left_out) == ([2], 2)
+
+
+def test_the_levels_are_those_of_enable_dump_tensor(tmp_path: Path) -> None:
+    with open_device("a2a3sim", runtime="pto2", dump_select="add#2") as device:
+        for level, before, after in ((2, set(), {2}), (3, {0, 1, 2}, {2})):
+            config = CallConfig(enable_dump_tensor=level, output_prefix=str(tmp_path / "it"))
+            (path,) = device.run(tiles, *inputs(), config=config).dumps
+            dump = TaskDump.read(path)
+            assert (set(dump.before), set(dump.after)) == (before, after)
+        config = CallConfig(enable_dump_tensor=1, output_prefix=str(tmp_path / "it"))
+        assert device.run(tiles, *inputs(), config=config).dumps == ()
+
+
+@pytest.mark.parametrize("mode", ["threads", "deterministic"])
+def test_only_the_task_that_fails_is_kept(tmp_path: Path, mode: str) -> None:
+    def graph(rt, a: In, f: InOut):
+        tiles(rt, a, f)
+        rt.submit(fail, f[0])
+
+    config = CallConfig(enable_dump_tensor=1, output_prefix=str(tmp_path / "it"))
+    with (
+        open_device("a2a3sim", runtime="pto2", settings={"sim.mode": mode}) as device,
+        pytest.raises(TaskFailedError) as caught,
+    ):
+        device.run(graph, *inputs(), config=config)
+    folder = tmp_path / "it.device0.run1"
+    assert f"the arrays of tasks are in {folder}" in "".join(caught.value.__notes__)
+    assert [path.name for path in folder.iterdir()] == ["fail#4.npz"]
+    dump = TaskDump.read(folder / "fail#4.npz")
+    assert (dump.state, dump.where.rpartition(":")[0]) == ("failed", __file__)
+    np.testing.assert_array_equal(dump.values("before", 0), np.ones(6))
+    np.testing.assert_array_equal(dump.values("after", 0), [7, 1, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("runtime", ["host_build_graph", "aicpu_build_graph"])
+def test_tasks_with_addresses_have_whole_buffers(tmp_path: Path, runtime: str) -> None:
+    def graph(rt, x: In, out: InOut):
+        task = rt.add_task(add, (x, x, out))
+        if runtime == "aicpu_build_graph":
+            rt.publish(task)
+
+    x, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    config = CallConfig(output_prefix=str(tmp_path / "it"))
+    with open_device("a2a3sim", runtime=runtime) as device:
+        dump = TaskDump.read(device.run(graph, x, out, config=config, dump="add#0").dumps[0])
+    assert [(one.argument, one.name) for one in dump.arguments] == [(0, "x"), (2, "out")]
+    np.testing.assert_array_equal(dump.before[0].view(np.float32), x)
+    np.testing.assert_array_equal(dump.after[2].view(np.float32), out)
+
+
+def test_types_that_numpy_lacks_are_kept_as_bits(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+
+    def graph(rt, x: InOut, y: InOut):
+        rt.submit(scale, x, 2.0)
+        rt.submit(scale, y, 2.0)
+
+    x = np.ones((2, 3), ml_dtypes.bfloat16)
+    y = np.ones(4, ml_dtypes.float8_e4m3fn)
+    config = CallConfig(output_prefix=str(tmp_path / "it"))
+    with open_device("a2a3sim", runtime="pto2") as device:
+        found = dumps_of(device.run(graph, x, y, config=config, dump=True).dumps)
+    for name, array in (("scale#0", x), ("scale#1", y)):
+        assert found[name].argument(0).dtype == array.dtype.name
+        assert found[name].after[0].dtype.kind == "u"
+        np.testing.assert_array_equal(found[name].values("after", 0), array)
+
+
+def test_the_limit_is_stated_when_it_is_reached(tmp_path: Path, capfd: Any) -> None:
+    config = CallConfig(output_prefix=str(tmp_path / "it"))
+    with open_device("a2a3sim", runtime="pto2", dump_limit_bytes=3000) as device:
+        files = device.run(tiles, *inputs(), config=config, dump=True).dumps
+    assert 0 < len(files) < 4
+    shown = capfd.readouterr().err
+    assert "records of calls were not kept; the limit of 3,000 bytes is reached" in shown
+    assert "raise dump_limit_bytes" in shown
+
+
+def test_chips_of_a_worker_write_their_dumps(tmp_path: Path) -> None:
+    prefix = str(tmp_path / "it")
+    config = CallConfig(enable_dump_tensor=3, output_prefix=prefix)
+    with Worker(3, runtime="pto2", device_ids=[0, 1], dump_select="scale") as worker:
+        chip = worker.register(ChipCallable(tiles))
+        arrays = [worker.array(one) for one in inputs()]
+
+        def program(orch, args, _):
+            for number in (0, 1):
+                given = TaskArgs()
+                for array, tag in zip(arrays, TAGS, strict=True):
+                    given.add_tensor(array, tag)
+                orch.submit_next_level(chip, given, config, worker=number)
+
+        worker.run(program)
+    for number in (0, 1):
+        files = (tmp_path / f"it.device{number}.run1").iterdir()
+        assert sorted(path.name for path in files) == ["scale#1.npz", "scale#3.npz"]
