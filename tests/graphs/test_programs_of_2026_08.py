@@ -12,6 +12,7 @@ from fake_distributions import pto_here
 
 from pto_core import open_device
 from pto_core.chip import ChipCallable, CoreCallable, KernelSource, OrchestrationSource
+from pto_insight.dumps import TaskDump
 from pto_insight.traces.files import read_trace
 
 TOUR = Path(__file__).parent / "tour_2026_08"
@@ -152,8 +153,20 @@ def test_a_deadlock_names_the_line_and_the_size_that_suffices() -> None:
 
 
 @pytest.mark.parametrize("mode", ["threads", "deterministic"])
-def test_a_trace_has_each_core_of_a_mixed_task(tmp_path: Path, mode: str) -> None:
-    pto("run", "--trace-level", 4, "--out", tmp_path, "--set", f"sim.mode={mode}")
+def test_a_trace_and_a_dump_have_each_core_of_a_mixed_task(tmp_path: Path, mode: str) -> None:
+    words = ("--trace-level", 4, "--dump", "cube,lane,scale#10")
+    pto("run", *words, "--out", tmp_path, "--set", f"sim.mode={mode}")
+    dumped = tmp_path / "right.device0.run1"
+    ends = ("cube#{}.npz", "lane#{}.lane0.npz", "lane#{}.lane1.npz")
+    names = {end.format(MIXED) for end in ends}
+    assert {path.name for path in dumped.iterdir()} == {*names, "scale#10.npz"}
+    scaled = TaskDump.read(dumped / "scale#10.npz")
+    assert (scaled.argument(1).name, scaled.argument(1).tag) == ("out", "INOUT")
+    before, after = (scaled.values(phase, 1) for phase in ("before", "after"))
+    np.testing.assert_array_equal(2 * before, after)
+    refused = pto_here("replay", dumped / f"cube#{MIXED}.npz")
+    assert "its kernel may wait for other kernels" in refused.stderr
+    assert pto_here("replay", dumped / "scale#10.npz").stdout == "scale#10: as in the run\n"
     trace = read_trace(tmp_path / "right.trace.npz")
     mixed = trace.tasks[trace.task_numbers(trace.tasks["task"]) == MIXED]
     names = sorted(trace.kernel_name(int(kernel)) for kernel in mixed["kernel"])

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from pto_core.errors import UsageError
-from pto_insight.dumps.files import dumps_in
+from pto_insight.dumps.recording import recover
+from pto_insight.dumps.task_dump import TaskDump
 from pto_insight.dumps.text import compared, described, table
 
 _FILES = {"show": 1, "diff": 2}
@@ -43,7 +44,7 @@ def run(namespace: argparse.Namespace) -> int:
     dtype = _dtype(namespace.dtype)
     if what == "diff":
         return _diff(files[0], files[1], dtype)
-    dumps = list(dumps_in(files[0]).values())
+    dumps = list(_dumps_in(files[0]).values())
     text = table(dumps) if files[0].is_dir() else described(dumps[0], dtype)
     sys.stdout.write(text + "\n")
     return 0
@@ -60,7 +61,7 @@ def _dtype(name: str | None) -> str | None:
 
 def _diff(first: Path, second: Path, dtype: str | None) -> int:
     """Print the first tasks that differ, in the order of submits."""
-    one, other = dumps_in(first), dumps_in(second)
+    one, other = _dumps_in(first), _dumps_in(second)
     if not (first.is_dir() and second.is_dir()):
         one, other = ({"": next(iter(dumps.values()))} for dumps in (one, other))
     found = {
@@ -79,3 +80,23 @@ def _diff(first: Path, second: Path, dtype: str | None) -> int:
             print(f"only in {path}: {', '.join(sorted(only))}")
     print(f"{len(different)} of {len(found)} tasks differ")
     return 1 if different else 0
+
+
+def _dumps_in(path: Path) -> dict[str, TaskDump]:
+    """Return the dumps of a file or folder by the names of their files, in the order of tasks.
+
+    A folder that a process left when it died is completed first. Raises UsageError.
+    """
+    if not path.is_dir():
+        return {path.stem: TaskDump.read(path)}
+    recover(path)
+    found = {file.stem: TaskDump.read(file) for file in path.glob("*.npz")}
+    if not found:
+        folders = sorted(one.name for one in path.glob("*.run*") if one.is_dir())
+        hint = f"; it has the runs {', '.join(folders[:8])}" if folders else ""
+        raise UsageError(
+            f"{path} has no dump of a task{hint}; pass a file or the folder of a run",
+            name="dump",
+            value=str(path),
+        )
+    return dict(sorted(found.items(), key=lambda one: (one[1].task is None, one[1].task or 0)))

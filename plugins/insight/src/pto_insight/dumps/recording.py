@@ -45,35 +45,23 @@ CALLS = "calls"
 
 # The layouts of pto/abi/dump.h.
 _MAGIC = 0x31504D55444F5450
-_HEADER = np.dtype(
-    [
-        *((name, "u8") for name in ("magic", "first", "limit", "lost")),
-        *((name, "u4") for name in ("error", "names")),
-    ]
+_HEADER = np.dtype("u8,u8,u8,u8,u4,u4")
+_HEADER.names = ("magic", "first", "limit", "lost", "error", "names")
+_RECORD = np.dtype("u8,u8,u8,u8,i4,u4,u4,u4,u4,u4,u4,u4")
+_RECORD.names = (
+    *("magic", "bytes", "task", "address", "func_id", "core", "phase", "is_together"),
+    *("tensors", "name", "library", "payload"),
 )
-_RECORD = np.dtype(
-    [
-        *((name, "u8") for name in ("magic", "bytes", "task", "address")),
-        ("func_id", "i4"),
-        *(
-            (name, "u4")
-            for name in ("core", "phase", "is_together", "tensors", "name", "library", "payload")
-        ),
-    ]
-)
-_TENSOR = np.dtype(
-    [
-        *((name, "u8") for name in ("address", "buffer", "buffer_bytes")),
-        *((name, "u8", 5) for name in ("shapes", "strides")),
-        *((name, "u8") for name in ("at", "bytes")),
-        ("argument", "u4"),
-        *((name, "u1") for name in ("dtype", "ndims", "tag", "reserved")),
-    ]
+_TENSOR = np.dtype("u8,u8,u8,5u8,5u8,u8,u8,u4,u1,u1,u1,u1")
+_TENSOR.names = (
+    *("address", "buffer", "buffer_bytes", "shapes", "strides", "at", "bytes", "argument"),
+    *("dtype", "ndims", "tag", "reserved"),
 )
 _DROPPED, _BEFORE, _AFTER, _AFTER_FAILURE = range(4)
 _READ = ("INPUT", "NO_DEP")
 _PAYLOAD_HEADER = 40
-_NUM_ARGS = np.s_[28:32]
+_NUM_ARGS, _RELATIVE_ARGS = np.s_[28:32], np.s_[32:40]
+_CONTEXT_ARGS = 48
 
 
 class DumpedRun:
@@ -169,7 +157,7 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
         dump = conversion.of_call(before, after)
         if dump is not None:
             path = folder / f"{dump.label.replace('/', '_')}.npz"
-            if path in files:  # kernels of one task on several cores
+            if path in files:  # without a log, the lanes of a task have one name
                 path = folder / f"{path.stem}.{dump.core.replace(' ', '')}.npz"
             dump.write(path)
             dump.before.clear()
@@ -191,8 +179,7 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
 
 def _warn_of_losses(lost: int, error: int, limit: int) -> None:
     why = f"the limit of {limit:,} bytes is reached: select fewer tasks, or raise dump_limit_bytes"
-    if error:
-        why = f"{os.strerror(error)}"
+    why = os.strerror(error) if error else why
     log.get(__name__).warning("dump", reason=f"{lost} records of calls were not kept; {why}")
 
 
@@ -261,6 +248,7 @@ class _Conversion:
     def __init__(self, facts: Mapping[str, Any], accesses: AccessLog | None) -> None:
         self._facts = facts
         self._log = accesses
+        self._blocks = 0 if accesses is None else accesses.blocks
         self._graph = None if accesses is None else TaskGraph(accesses)
         self._task_of = {} if accesses is None else task_and_block_of_id(accesses)
         self._digests: dict[str, str] = {}
@@ -280,7 +268,10 @@ class _Conversion:
             return None
         positions = {one.argument for one in kept}
         tags = {one.argument: one.tag for one in kept}
+        lane = None
         logged = None if self._graph is None or index is None else self._graph.task(index)
+        if logged is not None and logged.kernel != record.name and core >= self._blocks:
+            lane = (core - self._blocks) % 2
         state = UNFINISHED if after is None else RETURNED
         if after is not None and after.head["phase"] == _AFTER_FAILURE:
             state = FAILED
@@ -291,7 +282,8 @@ class _Conversion:
             id=task_id,
             block=block,
             blocks=0 if logged is None else logged.blocks,
-            core=core_name(core, None if self._log is None else self._log.blocks),
+            lane=lane,
+            core=core_name(core, self._blocks),
             **{key: self._facts[key] for key in ("run", "device", "backend", "runtime")},
             file=None if logged is None else logged.file,
             line=None if logged is None else logged.line,
@@ -309,7 +301,8 @@ class _Conversion:
             after={
                 at: array
                 for at, array in _arrays(after, positions).items()
-                if tags[at] not in _READ or (at in arrays and not _are_same(arrays[at], array))
+                if tags[at] not in _READ
+                or (at in arrays and arrays[at].tobytes() != array.tobytes())
             },
         )
 
@@ -358,15 +351,15 @@ def _arrays(record: _Record | None, positions: set[int]) -> dict[int, NDArray[An
     }
 
 
-def _are_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    return one.tobytes() == other.tobytes()
-
-
 def _scalars(record: _Record, arrays: set[int]) -> dict[int, int]:
-    """Return the arguments that are no arrays. In 2026-08, arguments that are not used are zero."""
+    """Return the arguments that are no arrays. In 2026-08, those that are not used are zero."""
     count = int(record.payload[_NUM_ARGS].view("u4")[0])
     values = record.payload[_PAYLOAD_HEADER : _PAYLOAD_HEADER + 8 * count].view("u8").tolist()
-    relative = int(record.payload[32:40].view("u8")[0])
+    relative = int(record.payload[_RELATIVE_ARGS].view("u8")[0])
+    if relative >> _CONTEXT_ARGS & 1:
+        values = values[:_CONTEXT_ARGS]
+        while values and not values[-1]:
+            values.pop()
     return {
         at: value for at, value in enumerate(values) if at not in arrays and not relative >> at & 1
     }

@@ -77,9 +77,8 @@ def library_of(dump: TaskDump, config: Config, flags: tuple[str, ...], *, rebuil
             pass  # the cache has removed it
     if dump.request is None:
         raise UnsupportedError(
-            f"the kernel {dump.kernel!r} cannot be built here: it was passed to the run as the "
-            f"binary {library}, so its source is not known; omit --rebuild, --gdb, --debugger and "
-            "--sanitize, and pass the same binary",
+            f"{library} is no longer the library of the run, or a build with other flags is asked "
+            f"for, and the source of the kernel {dump.kernel!r} is not known: the run got a binary",
             name="library",
             value=str(library),
         )

@@ -33,7 +33,8 @@ def main() -> None:
     dump = TaskDump.read(Path(file))
     for begin, end in _pages(dump):
         _map(begin, end)
-    entry = _entry(library)
+    hooks = _Subblock(lambda: dump.lane or 0), _State(lambda key, size: None)
+    entry = _entry(library, hooks)
     arrays = {one.argument: _view(dump, one) for one in dump.arguments}
     _forbid_other_memory(dump)
     taken = []
@@ -96,13 +97,12 @@ def _view(dump: TaskDump, one: DumpedArgument) -> NDArray[Any]:
 
 _Subblock = ctypes.CFUNCTYPE(ctypes.c_uint32)
 _State = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t)
-_hooks = _Subblock(lambda: 0), _State(lambda key, size: None)
 
 
-def _entry(library: str) -> Any:
+def _entry(library: str, hooks: tuple[Any, Any]) -> Any:
     loaded = ctypes.CDLL(library)
     if hasattr(loaded, "pto_sim_register_hooks"):
-        loaded.pto_sim_register_hooks(*_hooks)
+        loaded.pto_sim_register_hooks(*hooks)
     loaded.kernel_entry.restype = None
     return loaded.kernel_entry
 

@@ -44,7 +44,8 @@ class DumpedArgument:
 class TaskDump:
     """One call of a kernel.
 
-    ``task``: its number in the order of submits; None if it is not known. ``state``: ``returned``,
+    ``task``: its number in the order of submits; None if it is not known. ``lane``: the AIV lane of
+    a task that runs on several cores of a cluster. ``state``: ``returned``,
     ``failed`` or ``did not return``. ``library``: the path of the compiled kernel, empty for a
     Python function; ``digest``: the SHA-256 of its content; ``request``: how it was built, if this
     is known. ``scalars``: by position, as 64 bits. ``left_out``: the number of array arguments that
@@ -56,6 +57,7 @@ class TaskDump:
     task: int | None
     id: int
     block: int
+    lane: int | None
     core: str
     run: int
     device: int
@@ -81,6 +83,7 @@ class TaskDump:
     def label(self) -> str:
         """The kernel and the number of the task, such as ``add#3``, and the block, if any."""
         name = f"{self.kernel}#{self.task}" if self.task is not None else f"{self.kernel}.{self.id}"
+        name += "" if self.lane is None else f".lane{self.lane}"
         return f"{name}.block{self.block}" if self.blocks > 1 else name
 
     @property
