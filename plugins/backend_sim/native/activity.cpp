@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "error.hpp"
+#include "kernel_hooks.hpp"
 #include "loader.hpp"
 #include "pto/engine/task_name.hpp"
 
@@ -122,7 +123,12 @@ void report(const CrashNote& note, const FatalSignal& fatal) noexcept {
   reported.store(true, std::memory_order_release);
 }
 
+// The value of the signal that send_leave() sends.
+char leave_mark;
+
 void handle(int number, siginfo_t* information, void*) noexcept {
+  const bool is_queued = information->si_code == SI_QUEUE;
+  if (is_queued && information->si_value.sival_ptr == &leave_mark) return leave_kernel();
   for (FatalSignal& fatal : fatal_signals) {
     if (fatal.number != number) continue;
     const CrashNote* note = note_of_thread;
@@ -149,6 +155,13 @@ void install_crash_handler() {
       sigaction(fatal.number, &action, &fatal.previous);
     }
   });
+}
+
+// SIGABRT is not blocked on the threads of kernels.
+void send_leave(pthread_t thread) noexcept {
+  sigval value{};
+  value.sival_ptr = &leave_mark;
+  pthread_sigqueue(thread, SIGABRT, value);
 }
 
 void set_crash_note(const CrashNote* note) noexcept {

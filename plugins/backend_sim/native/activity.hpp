@@ -1,6 +1,8 @@
 // The activity page of pto/abi/activity.h, which lists running kernels, and the report of a crash.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -81,6 +83,9 @@ void install_crash_handler();
 // Sets the note that the handler reads if the calling thread crashes. Null removes the note.
 void set_crash_note(const CrashNote* note) noexcept;
 const CrashNote* crash_note() noexcept;
+
+// Makes a thread that runs a kernel in its place leave it; see call_in_place().
+void send_leave(pthread_t thread) noexcept;
 
 // An alternate signal stack, with which the handler can run when the stack of the calling thread is
 // exhausted. Destroy it on the thread that created it. A thread that already has an alternate stack

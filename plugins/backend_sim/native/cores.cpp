@@ -65,6 +65,7 @@ void Cores::set_measurement(const pto_measurement* measurement, bool is_alone) {
 void Cores::reset(const pto_topology& topology) noexcept {
   is_observed_ = timing_ || tracer_.has_tasks() || measurement_ != nullptr || dump_.is_on();
   pipe_states_.clear();
+  log_.begin_run(topology.blocks, capabilities_);
   for (uint32_t i = 0; i < topology.cores; ++i) {
     Core& core = cores_[i];
     const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
@@ -85,7 +86,9 @@ void Cores::dispatch(const pto_dispatch& dispatch, uint32_t thread) noexcept {
   for (uint64_t rest = core.payload->relative_args; rest != 0; rest &= rest - 1) {
     args[__builtin_ctzll(rest)] += reinterpret_cast<uint64_t>(core.payload);
   }
-  if (kernel_of(core).has_hooks) pipe_states_.begin(core.payload->task);
+  const Kernel& kernel = kernel_of(core);
+  core.has_place = kernel.has_hooks || kernel.has_texts || core.is_together;
+  if (kernel.has_hooks) pipe_states_.begin(core.payload->task);
   const uint32_t sequence = next_sequence(core.data_main_base.load(std::memory_order_relaxed));
   core.data_main_base.store(sequence, std::memory_order_release);
 }
@@ -93,15 +96,21 @@ void Cores::dispatch(const pto_dispatch& dispatch, uint32_t thread) noexcept {
 void Cores::execute(uint32_t index, pto_activity_slot& slot, uint32_t worker) noexcept {
   Core& core = cores_[index];
   note_kernel(slot, *core.payload, index);
-  const bool has_hooks = kernel_of(core).has_hooks;
-  if (has_hooks) set_place({core.payload, &pipe_states_});
+  if (core.has_place) {
+    clear(faults_[index]);
+    set_place({core.payload, &pipe_states_, &log_, &faults_[index], index});
+  }
   if (is_observed_) {
     call_observed(core, index, worker);
   } else {
     call(core, index);
   }
   note_return(slot);
-  if (has_hooks) pipe_states_.end(core.payload->task);
+  if (core.has_place) {
+    set_place({});
+    if (faults_[index].status != PTO_OK && !core.faulted) complete_fault(core, index);
+    if (kernel_of(core).has_hooks) pipe_states_.end(core.payload->task);
+  }
   if (memory_.checking() && !core.faulted) check_buffers(core, index);
   ++core.tasks;
   const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
@@ -168,7 +177,8 @@ void Cores::call_recorded(Core& core, uint32_t index,
   recorder.begin(base, bytes);
   set_recorder(&recorder);
   auto* args = reinterpret_cast<int64_t*>(pto_payload_args(core.payload));
-  const int signal = call_until_fault(kernel_of(core).function, args);
+  const auto function = core.has_place ? call_in_place : kernel_of(core).function;
+  const int signal = call_until_fault(function, args);
   set_recorder(nullptr);
   recorder.end(ranges[0].task, index, ranges);
   if (signal != 0) fail_crashed(core, index, signal, recorder.last(), ranges);
@@ -215,11 +225,9 @@ bool Cores::call_guarded(Core& core, uint32_t index,
 
 void Cores::call(Core& core, uint32_t index) noexcept {
   const Kernel& kernel = kernel_of(core);
-  if (kernel.function != nullptr) {
-    kernel.function(reinterpret_cast<int64_t*>(pto_payload_args(core.payload)));
-  } else {
-    call_back(core, index);
-  }
+  if (kernel.function == nullptr) return call_back(core, index);
+  const auto function = core.has_place ? call_in_place : kernel.function;
+  function(reinterpret_cast<int64_t*>(pto_payload_args(core.payload)));
 }
 
 void Cores::call_back(Core& core, uint32_t index) noexcept {

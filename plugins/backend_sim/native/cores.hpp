@@ -31,6 +31,7 @@ struct alignas(64) Core {
   uint8_t scheduler = 0;  // which polls the core
   std::atomic<bool> faulted{false};
   bool is_together = false;  // whether other kernels run while this one does
+  bool has_place = false;    // whether the kernel uses its KernelPlace
   uint64_t tasks = 0;
   uint64_t busy_ns = 0;
 };
@@ -41,8 +42,8 @@ constexpr uint32_t next_sequence(uint32_t sequence) noexcept {
 
 class Cores {
  public:
-  Cores(DeviceMemory& memory, Tracer& tracer, Dump& dump, bool timing) noexcept
-      : memory_(memory), tracer_(tracer), dump_(dump), timing_(timing) {}
+  Cores(DeviceMemory& memory, Tracer& tracer, Dump& dump, KernelLog& log, bool timing) noexcept
+      : memory_(memory), tracer_(tracer), dump_(dump), log_(log), timing_(timing) {}
   Cores(const Cores&) = delete;
   Cores& operator=(const Cores&) = delete;
   ~Cores();
@@ -110,6 +111,7 @@ class Cores {
   DeviceMemory& memory_;
   Tracer& tracer_;
   Dump& dump_;
+  KernelLog& log_;
   const bool timing_;
   const pto_measurement* measurement_ = nullptr;
   std::unique_ptr<PageGuard> guard_;

@@ -23,7 +23,8 @@ SimDevice::SimDevice(int32_t id, const Options& options)
       process_(getpid()),
       memory_(options.check, options.gaps),
       dump_(memory_),
-      cores_(memory_, tracer_, dump_, options.timing),
+      log_(id, options.log_json),
+      cores_(memory_, tracer_, dump_, log_, options.timing),
       run_(cores_, tracer_, options.mode == Mode::deterministic) {}
 
 SimDevice::~SimDevice() = default;

@@ -1,14 +1,33 @@
 #include "kernel_hooks.hpp"
 
+#include <setjmp.h>
+
+#include <cstdio>
 #include <cstring>
 #include <new>
 
+#include "error.hpp"
+#include "loader.hpp"
 #include "pto/abi/tensor.h"
+#include "pto/engine/task_name.hpp"
+#include "pto/host/runtime_log.hpp"
 
 namespace pto::sim {
 namespace {
 
 thread_local KernelPlace place_of_thread;
+// Where the thread continues when it leaves a kernel. The static storage model: with it, a handler
+// can read the variable without allocating memory.
+__thread sigjmp_buf* escape_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+
+const Kernel& kernel_of(const pto_payload& payload) noexcept {
+  return *reinterpret_cast<const Kernel*>(payload.kernel);
+}
+
+const char* name_of(const char* file) noexcept {
+  const char* slash = std::strrchr(file, '/');
+  return slash != nullptr ? slash + 1 : file;
+}
 
 }  // namespace
 
@@ -40,8 +59,74 @@ void* PipeStates::find(uint64_t task, uint64_t key, size_t bytes) noexcept try {
   return nullptr;
 }
 
+void KernelLog::begin_run(uint32_t blocks, uint32_t capabilities) noexcept {
+  blocks_ = blocks;
+  capabilities_ = capabilities;
+  lines_.store(0, std::memory_order_relaxed);
+}
+
+void KernelLog::print(const pto_payload& payload, uint32_t core, const char* file, int32_t line,
+                      const char* text) noexcept {
+  char task[64];
+  engine::Text(task, sizeof task)
+      .add(engine::TaskName{static_cast<int64_t>(payload.task), capabilities_});
+  const bool is_cube = core < blocks_;
+  for (const char* next = text; next != nullptr;) {
+    const uint32_t before = lines_.fetch_add(1, std::memory_order_relaxed);
+    if (before > kMostLines) return;
+    const size_t length = std::strcspn(next, "\n");
+    char shown[1536];
+    std::snprintf(shown, sizeof shown, "%s (%s, %s %u, device %d), %s:%d: %.*s",
+                  kernel_of(payload).name.c_str(), task, is_cube ? "AIC" : "AIV",
+                  is_cube ? core : core - blocks_, device_, name_of(file), line,
+                  static_cast<int>(length), next);
+    if (before == kMostLines) {
+      std::snprintf(shown, sizeof shown,
+                    "the kernels of this run have printed %u lines; further lines are not shown",
+                    kMostLines);
+    }
+    host::write_log(PTO_LOG_ALWAYS, shown, is_json_);
+    const bool is_last = next[length] == 0 || next[length + 1] == 0;
+    next = is_last ? nullptr : next + length + 1;
+  }
+}
+
+void KernelLog::fail(const pto_payload& payload, uint32_t core, const char* file, int32_t line,
+                     const char* text, pto_error* error) const noexcept {
+  const bool is_cube = core < blocks_;
+  sim::fail(error, PTO_ERROR_KERNEL,
+            "kernel %s (func_id %d) on %s %u: the assertion at %s:%d failed: %.600s",
+            kernel_of(payload).name.c_str(), payload.func_id, is_cube ? "AIC" : "AIV",
+            is_cube ? core : core - blocks_, name_of(file), line, text);
+}
+
 void set_place(const KernelPlace& place) noexcept {
   place_of_thread = place;
+}
+
+void call_in_place(int64_t* args) noexcept {
+  sigjmp_buf escape;
+  if (sigsetjmp(escape, 0) == 0) {
+    escape_of_thread = &escape;
+    kernel_of(*place_of_thread.payload).function(args);
+  }
+  escape_of_thread = nullptr;
+}
+
+void leave_kernel() noexcept {
+  if (escape_of_thread != nullptr) siglongjmp(*escape_of_thread, 1);
+}
+
+void take_text(const char* file, int32_t line, int32_t is_failure, const char* text) {
+  const KernelPlace& place = place_of_thread;
+  if (place.payload == nullptr) {  // a thread that the kernel has started
+    std::fprintf(stderr, "pto: a thread of a kernel, %s:%d: %s\n", name_of(file), line, text);
+  } else if (is_failure == 0) {
+    place.log->print(*place.payload, place.core, file, line, text);
+  } else {
+    place.log->fail(*place.payload, place.core, file, line, text, place.fault);
+    leave_kernel();
+  }
 }
 
 uint32_t get_subblock_id() {

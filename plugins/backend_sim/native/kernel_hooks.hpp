@@ -1,7 +1,9 @@
-// The hooks that the vendor's headers for simulators call from a kernel: the number of its lane,
-// and memory that the kernels on the cores of a cluster share.
+// The functions that a kernel calls: the hooks of the vendor's headers for simulators (the number
+// of its lane, and memory that the kernels on the cores of a cluster share), and the texts of
+// pto/kernel/print.hpp.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,6 +12,7 @@
 #include <mutex>
 
 #include "pto/abi/payload.h"
+#include "pto/abi/status.h"
 
 namespace pto::sim {
 
@@ -43,15 +46,51 @@ class PipeStates {
   std::map<uint64_t, Task> tasks_;
 };
 
+// The log of the texts that kernels print. Any thread may call print().
+class KernelLog {
+ public:
+  KernelLog(int32_t device, bool is_json) noexcept : device_(device), is_json_(is_json) {}
+
+  // Called between runs.
+  void begin_run(uint32_t blocks, uint32_t capabilities) noexcept;
+  // Prints the lines of `text`. After kMostLines lines of a run, one line states the limit.
+  void print(const pto_payload& payload, uint32_t core, const char* file, int32_t line,
+             const char* text) noexcept;
+  // Writes the error of a failed assertion.
+  void fail(const pto_payload& payload, uint32_t core, const char* file, int32_t line,
+            const char* text, pto_error* error) const noexcept;
+
+ private:
+  static constexpr uint32_t kMostLines = 10'000;
+
+  const int32_t device_;
+  const bool is_json_;
+  uint32_t blocks_ = 0;
+  uint32_t capabilities_ = 0;
+  std::atomic<uint32_t> lines_{0};  // of this run
+};
+
 // Where the calling thread runs a kernel.
 struct KernelPlace {
   const pto_payload* payload = nullptr;
   PipeStates* states = nullptr;
+  KernelLog* log = nullptr;
+  pto_error* fault = nullptr;  // of a failed assertion
+  uint32_t core = 0;
 };
 void set_place(const KernelPlace& place) noexcept;
+
+// Calls the kernel of the thread's place. It returns early if an assertion of the kernel fails, or
+// if leave_kernel() is called on its thread.
+void call_in_place(int64_t* args) noexcept;
+// Abandons the kernel that call_in_place() runs on this thread, if there is one. A handler of a
+// signal may call it.
+void leave_kernel() noexcept;
 
 // Returns the AIV lane of the core in a task on several cores: 0 or 1.
 uint32_t get_subblock_id();
 void* get_pipe_shared_state(uint64_t key, size_t bytes);
+// The listener of pto/kernel/print.hpp.
+void take_text(const char* file, int32_t line, int32_t is_failure, const char* text);
 
 }  // namespace pto::sim

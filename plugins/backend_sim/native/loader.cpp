@@ -59,6 +59,14 @@ void connect_hooks(Kernel& kernel) {
   connect(reinterpret_cast<void*>(get_subblock_id), reinterpret_cast<void*>(get_pipe_shared_state));
 }
 
+// Connects a library that was built with pto/kernel/print.hpp.
+void connect_texts(Kernel& kernel) {
+  using Listen = void (*)(decltype(&take_text));
+  const auto listen = reinterpret_cast<Listen>(dlsym(kernel.library, "pto_listen_to_texts"));
+  kernel.has_texts = listen != nullptr;
+  if (kernel.has_texts) listen(take_text);
+}
+
 pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const char* symbol,
                        pto_error* error) {
   kernel.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -68,6 +76,7 @@ pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const
   kernel.function = reinterpret_cast<KernelFunction>(dlsym(kernel.library, symbol));
   connect_recorder(kernel);
   connect_hooks(kernel);
+  connect_texts(kernel);
   if (kernel.function != nullptr) return PTO_OK;
   char detail[256];
   std::snprintf(detail, sizeof detail,

@@ -28,7 +28,8 @@ struct Kernel {
   std::string path;          // of the library; empty for a callback
   void* library = nullptr;   // library to close when the kernel is unloaded, or null
   bool is_measured = false;  // whether the kernel reports its accesses
-  bool has_hooks = false;    // whether the library calls the hooks of kernel_hooks.hpp
+  bool has_hooks = false;    // whether the library calls the vendor's hooks of kernel_hooks.hpp
+  bool has_texts = false;    // whether the kernel uses pto/kernel/print.hpp
   int file = -1;  // memory file of an uploaded binary; open as long as the library is loaded
 };
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pto_core import open_device
+from pto_core import Worker, open_device
 from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, OrchestrationSource
-from pto_core.errors import OrchestrationError, TaskTimeoutError
+from pto_core.errors import OrchestrationError, TaskFailedError, TaskTimeoutError
 
 SOURCES = Path(__file__).parent / "published_2026_08"
 PROGRAMS = (
@@ -20,10 +20,10 @@ PROGRAMS = (
 )
 
 
-def chip() -> ChipCallable:
+def chip(*flags: str) -> ChipCallable:
     """Return the programs with their kernels."""
     kernels = [
-        CoreCallable(KernelSource(SOURCES / "cohort_kernel.cpp", [f"-D{name}"]), core)
+        CoreCallable(KernelSource(SOURCES / "cohort_kernel.cpp", [f"-D{name}", *flags]), core)
         for name in ("BARRIER", "PIPE")
         for core in ("aiv", "aic")
     ]
@@ -33,6 +33,7 @@ def chip() -> ChipCallable:
 
 
 CHIP = chip()
+FAILING = chip("-DFAILS=1")
 SHAPES = [("threads", 2, 3), ("threads", 5, 4), ("threads", 3, 1), ("deterministic", 3, 4)]
 
 
@@ -44,9 +45,9 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
         yield opened
 
 
-def run(device: Device, program: str, **options: object) -> np.ndarray:
+def run(device: Device, program: str, chip: ChipCallable = CHIP, **options: object) -> np.ndarray:
     out = np.zeros(128, np.float32)
-    device.run(CHIP, out, PROGRAMS.index(program), **options)
+    device.run(chip, out, PROGRAMS.index(program), **options)
     return out
 
 
@@ -78,6 +79,35 @@ def test_more_blocks_than_cores_end_the_run_with_the_published_code(device: Devi
     assert caught.value.code == -7
     blocks, cores = re.findall(r"\d+", str(caught.value).split("cohorts.cpp:")[1])[1:3]
     assert int(blocks) == int(cores) + 1
+
+
+def test_a_failed_assertion_ends_the_kernels_that_wait(device: Device, capfd) -> None:
+    place = r"task \d+ of ring \d+: kernel cohort_kernel.* on AIV \d+: the assertion at "
+    values = r"cohort_kernel\.cpp:\d+ failed: place != FAILS \(1 != 1\): of \d+"
+    with pytest.raises(TaskFailedError, match=place + values):
+        run(device, "often", FAILING)
+    texts = re.findall(
+        r"^pto: cohort_kernel\S* \(.*\), cohort_kernel.cpp:\d+: block (\d+)$",
+        capfd.readouterr().err,
+        re.MULTILINE,
+    )
+    assert "1" in texts
+    with pytest.raises(TaskFailedError, match=r"failed: lane == 0 \(1 == 0\)"):
+        run(device, "through_pipes", FAILING)
+    assert run(device, "often")[:2].tolist() == [1.0, 1.0]
+
+
+def test_a_failed_assertion_in_a_chip_of_a_worker_fails_its_task(capfd) -> None:
+    with Worker(3, device_ids=[0], platform="a2a3sim", runtime="pto2") as worker:
+        out = worker.shared_array(128, np.float32)
+        failing, passing = worker.register(FAILING), worker.register(CHIP)
+        with pytest.raises(TaskFailedError, match=r"failed: place != FAILS \(1 != 1\)") as caught:
+            worker.submit(failing, out, PROGRAMS.index("often")).result()
+        assert caught.value.path == "L3/chip0"
+        out = worker.shared_array(128, np.float32)
+        worker.submit(passing, out, PROGRAMS.index("apart")).result()
+        assert out[:40].tolist() == [1.0] * 40
+    assert re.search(r"^pto: cohort_kernel .*: block 1$", capfd.readouterr().err, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

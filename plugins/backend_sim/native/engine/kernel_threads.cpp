@@ -1,6 +1,7 @@
 #include "engine/kernel_threads.hpp"
 
 #include <pthread.h>
+#include <time.h>
 
 #include <algorithm>
 #include <system_error>
@@ -96,11 +97,32 @@ void KernelThreads::run_kernel(uint32_t core) noexcept {
   if (!is_recorded_) cores.acknowledge(core);
   cores.execute(core, slot, is_recorded_ ? Cores::kUntraced : track(core));
   set_crash_note(nullptr);
+  if (cores.faulted(core)) end_peers(core);
   if (events_.ended) events_.ended(scheduler);
   const std::lock_guard lock(mutex_);
   if (running_.fetch_sub(1, std::memory_order_release) != 1) return;
   unpark(running_);
   if (events_.idle) events_.idle();
+}
+
+// Ends the other kernels on these threads after one has failed: those that wait for it would never
+// return. Kernels that end by themselves soon are left alone.
+void KernelThreads::end_peers(uint32_t core) noexcept {
+  constexpr int kMostWaits = 500;
+  for (int waits = 0; waits <= kMostWaits; ++waits) {
+    std::unique_lock lock(mutex_);
+    bool is_alone = true;
+    for (uint32_t other = 0; other < run_.topology().cores; ++other) {
+      if (other == core || !threads_[other].thread.joinable()) continue;
+      if (run_.cores().finished(other)) continue;
+      is_alone = false;
+      if (waits == kMostWaits) send_leave(threads_[other].thread.native_handle());
+    }
+    if (is_alone) return;
+    lock.unlock();
+    const timespec millisecond{0, 1'000'000};
+    nanosleep(&millisecond, nullptr);
+  }
 }
 
 // Threads for which no track is left share the last one.

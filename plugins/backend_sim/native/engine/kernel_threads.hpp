@@ -53,6 +53,7 @@ class KernelThreads {
   bool prepare(pto_core_mask cores) noexcept;
   void work(uint32_t core) noexcept;
   void run_kernel(uint32_t core) noexcept;
+  void end_peers(uint32_t core) noexcept;
   uint32_t track(uint32_t core) const noexcept;
 
   SimRun& run_;

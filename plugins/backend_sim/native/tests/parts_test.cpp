@@ -96,7 +96,8 @@ TEST(registers_follow_the_protocol) {
   DeviceMemory memory(false);
   Tracer tracer;
   Dump dump(memory);
-  Cores cores(memory, tracer, dump, false);
+  KernelLog log(0, false);
+  Cores cores(memory, tracer, dump, log, false);
   CHECK_EQUAL(cores.open(nullptr), PTO_OK);
   cores.reset(make_topology(24, 3));
   ActivityPage activity;

@@ -4,6 +4,7 @@
 
 #include "intrinsic.h"
 #include "pipe_sync.h"
+#include "pto/kernel/print.hpp"
 #include "tensor.h"
 
 #if defined(__DAV_CUBE__) == defined(__DAV_VEC__)
@@ -53,6 +54,10 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   const int32_t place = place_of(args, static_cast<int32_t>(args[2]), count);
   const auto rounds = static_cast<int32_t>(args[3]);
   const auto expected = count + static_cast<int32_t>(args[4]);
+#ifdef FAILS
+  pto_printf("block %d", place);
+  PTO_ASSERT(place != FAILS, "of %d", count);
+#endif
   int32_t* met = cells + 72;
   const auto has_met = [met](int32_t number) {
     return __atomic_load_n(met, __ATOMIC_ACQUIRE) >= number;
@@ -146,6 +151,9 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   *out += tile[0];
 #else
   const uint32_t lane = pto_sim_get_subblock_id();
+#ifdef FAILS
+  PTO_ASSERT(lane == 0);
+#endif
   for (uint32_t i = lane; i < tiles; i += 2) {
     pipe(lane).pop(tile);
     const bool is_right = static_cast<int32_t>(lane) == get_sub_block_id(args);
