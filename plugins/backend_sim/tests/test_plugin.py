@@ -43,7 +43,7 @@ def test_the_plugin_conforms_to_backend() -> None:
     assert plugin.name == "a2a3sim"
     assert plugin.api_version == API_VERSION
     assert plugin.capabilities == {
-        *("threads", "deterministic", "checking", "callbacks", "planning", "activity")
+        *("threads", "deterministic", "checking", "callbacks", "planning", "activity", "dump")
     }
 
 
