@@ -5,6 +5,7 @@
 
 #include "device.hpp"
 #include "errors.hpp"
+#include "run.hpp"
 #include "task_watch.hpp"
 #include "text.hpp"
 
@@ -135,7 +136,12 @@ void bind_device(nb::module_& module) {
                   "runtime_options: dict[str, str]) -> None"))
       .def("close", &OpenDevice::close, nb::sig("def close(self) -> tuple[int, int]"),
            "Close the device; return the number of buffers and bytes that were not freed.")
-      .def("interrupt", &OpenDevice::interrupt, "End the run of another thread.")
+      .def(
+          "interrupt",
+          [](const OpenDevice& self) {
+            if (Run* run = self.current_run()) run->interrupt.request();
+          },
+          "End the run of another thread.")
       .def_prop_ro("is_open", &OpenDevice::is_open, "Whether the device is open in this process.")
       .def_prop_ro("is_lost", &OpenDevice::is_lost,
                    "Whether the device is lost, because a kernel did not return.")

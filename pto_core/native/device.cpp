@@ -178,10 +178,6 @@ nb::tuple OpenDevice::close() {
   return nb::make_tuple(unfreed, unfreed_bytes);
 }
 
-void OpenDevice::interrupt() {
-  if (run_) run_->interrupt();
-}
-
 bool OpenDevice::is_open() const {
   return !is_closed_ && forks_ == fork_count();
 }

@@ -60,7 +60,6 @@ class OpenDevice {
   nb::object empty(nb::handle self, nb::handle shape, nb::handle dtype);
   nb::object to_device(nb::handle self, nb::handle array);
   nb::list activity() const;
-  void interrupt();
 
   // Set the function load(kernel), which is called when an orchestration first uses a kernel
   // object, and which calls load_kernel(). `declared`: (code, shape) for each array and (code,

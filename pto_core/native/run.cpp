@@ -453,7 +453,7 @@ void Run::wait_until_over() {
     const uint64_t left = limit_ns_ - std::min(limit_ns_, passed);
     const uint64_t slice = std::min({kSlice, left, task_limit / 4 + 1});
     if (wait_slice(slice)) return;
-    if (is_interrupted()) {
+    if (interrupt.is_due()) {
       interruption_ = take_exception();
       stop("the run was interrupted");
       return drain();
@@ -470,11 +470,10 @@ void Run::wait_until_over() {
   }
 }
 
-// Return whether the run must end. Then an exception is set.
-bool Run::is_interrupted() {
+bool Interrupt::is_due() {
   if (PyErr_CheckSignals() != 0) return true;
-  if (!was_interrupted_) return false;
-  was_interrupted_ = false;
+  if (!is_requested_) return false;
+  is_requested_ = false;
   PyErr_SetNone(PyExc_KeyboardInterrupt);
   return true;
 }
@@ -486,7 +485,7 @@ uint64_t Run::task_limit_ns() const {
 void Run::attend() {
   if (was_stopped_) return;
   const PyGILState_STATE state = or_park([] { return PyGILState_Ensure(); });
-  if (is_interrupted()) {
+  if (interrupt.is_due()) {
     interruption_ = take_exception();
     stop("the run was interrupted");
   } else if (now_ns() - begin_ns_ >= limit_ns_) {
@@ -532,7 +531,7 @@ void Run::drain() {
   const uint64_t begin = now_ns();
   while (now_ns() - begin < kPatience) {
     if (wait_slice(kSlice)) return;
-    if (is_interrupted()) {
+    if (interrupt.is_due()) {
       nb::object another = take_exception();
       if (!interruption_.is_valid()) interruption_ = std::move(another);
       break;

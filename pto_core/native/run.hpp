@@ -95,6 +95,17 @@ struct RunSettings {
   uint64_t stream;                       // the stream to wait for before the run; 0: none
 };
 
+// Ends a run: signal handlers on its thread, or a request of another thread. The GIL is held.
+class Interrupt {
+ public:
+  void request() { is_requested_ = true; }
+  // Return whether the run must end. Then an exception is set.
+  bool is_due();
+
+ private:
+  bool is_requested_ = false;
+};
+
 class Run {
  public:
   Run(OpenDevice& device, nb::handle device_object, const Program& program, nb::tuple arguments,
@@ -127,8 +138,7 @@ class Run {
   // The backend calls this, without the GIL, while a call of `rt` waits. Signals and time limits
   // end the run.
   void attend();
-  // Another thread, with the GIL held: end the run with a KeyboardInterrupt.
-  void interrupt() { was_interrupted_ = true; }
+  Interrupt interrupt;
 
   // For a failed submit: raise the error that the runtime has recorded or, if it has recorded none,
   // an error for `status`.
@@ -147,7 +157,6 @@ class Run {
   [[noreturn]] void raise_late();
   void wait_until_over();
   bool wait_slice(uint64_t nanoseconds);
-  bool is_interrupted();
   void drain();
   void give_up();
   void stop(const char* why);
@@ -186,7 +195,6 @@ class Run {
   bool is_late_ = false;                  // the run took longer than timeout_s
   nb::object raised_late_;  // the exception that a call of rt raised because the run took too long
   bool was_stopped_ = false;
-  bool was_interrupted_ = false;  // by interrupt(), and no exception was set yet
   TaskWatch watch_;
   bool is_in_progress_ = false;            // whether the run was started and is not finished
   std::optional<RunningTask> stuck_task_;  // the task that caused the loss of the device

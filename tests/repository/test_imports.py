@@ -41,7 +41,7 @@ UPWARD = {
 # a distribution of their own.
 PUBLIC = {"chip", "config", "errors", "interfaces", "kernels", "log", "plugins", "toolchain"}
 INNER = {
-    "pto_compat_simpler": {"cases", "published"},
+    "pto_compat_simpler": {"cases", "output_files", "published"},
     "pto_devkit": {"worker", "_worker"},
     "pto_insight": {"cases", "cli", "notebooks", "output_files", "trust", "user_ranges"},
     "pto_transport_zmq": {"cli", "device", "worker", "trust", "_worker", "_native"},

@@ -198,15 +198,11 @@ void Cores::fail_crashed(Core& core, uint32_t index, int signal, const Recorder:
     ranges.push_back({ranges[0].task, access.address, access.address + access.bytes, kind, index});
   }
   complete_fault(core, index);
-  if (core.is_together) await_others(core, signal);
-}
-
-// Others may wait for the crashed kernel. A time limit would then blame them.
-void Cores::await_others(const Core& crashed, int signal) const noexcept {
+  if (!core.is_together) return;
+  // Others may wait for the crashed kernel. A time limit would then blame them.
   const auto is_running = [&](const Core& other) {
-    const auto index = static_cast<uint32_t>(&other - cores_.data());
-    return &other != &crashed && other.payload->task == crashed.payload->task && !other.faulted &&
-           !finished(index);
+    const auto number = static_cast<uint32_t>(&other - cores_.data());
+    return other.payload->task == core.payload->task && !other.faulted && !finished(number);
   };
   for (uint32_t naps = 0; std::any_of(cores_.begin(), cores_.end(), is_running); ++naps) {
     if (naps == kMostNaps) std::raise(signal);

@@ -100,8 +100,6 @@ class Cores {
   // Ends the task of a measured kernel that crashed, and adds its last access to `ranges`.
   void fail_crashed(Core& core, uint32_t index, int signal, const Recorder::Access& access,
                     std::vector<pto_measured_range>& ranges) noexcept;
-  // Ends the process by the signal of a crashed kernel if others of its task then do not end.
-  void await_others(const Core& crashed, int signal) const noexcept;
   // Returns false, without a call, if pages cannot be guarded.
   bool call_guarded(Core& core, uint32_t index, std::vector<pto_measured_range>& ranges) noexcept;
   void call_back(Core& core, uint32_t index) noexcept;

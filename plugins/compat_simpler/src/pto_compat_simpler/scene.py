@@ -299,7 +299,8 @@ def run_scenes(scenes: Sequence[type[SceneTestCase]], options: Options) -> int:
             else:
                 print(f"{name}: PASSED")  # noqa: T201
     if run == 0:
-        print(f"no case runs on {options.platform} (--manual {options.manual}); cases:")  # noqa: T201
+        what = f"no case runs on {options.platform} (--manual {options.manual}); cases:"
+        print(what)  # noqa: T201
         for scene in scenes:
             for case in scene.CASES:
                 platforms = ", ".join(case.get("platforms", ["all platforms"]))

@@ -81,9 +81,9 @@ class Worker(ABC):
         return super().__new__(kinds[level])
 
     def __init__(self) -> None:
-        # A daemon thread takes the runs, because Ctrl-C must end a program whose run does not end.
-        self._thread = threading.Thread(target=self._take_runs, name="simpler-runs", daemon=True)
-        self._queue: SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = SimpleQueue()
+        self._queue: _Queue = SimpleQueue()
+        # A daemon thread, because Ctrl-C must end a program whose run does not end.
+        self._thread = threading.Thread(target=_take_runs, args=(self._queue,), daemon=True)
         self._handles: list[RunHandle] = []
         self._last: Future[None] | None = None
         self._is_closed = self._is_abandoned = False
@@ -134,23 +134,17 @@ class Worker(ABC):
         run = self._prepared(target, args, config)
         if self._last is None:
             self._thread.start()
+
+        def begin() -> None:
+            if self._is_abandoned:
+                raise WorkerClosedError("an interrupt closed this Worker before the run began")
+            run()
+
         self._last = Future()
-        self._queue.put((self._last, run))
+        self._queue.put((self._last, begin))
         self._handles = [one for one in self._handles if not one.is_seen]
         self._handles.append(handle := RunHandle(self._last, self))
         return handle
-
-    def _take_runs(self) -> None:
-        while (given := self._queue.get()) is not None:
-            future, run = given
-            try:
-                if self._is_abandoned:
-                    raise WorkerClosedError("an interrupt closed this Worker before the run began")
-                run()
-            except BaseException as error:  # noqa: BLE001 - the handle raises it
-                future.set_exception(error)
-            else:
-                future.set_result(None)
 
     def _settle(self) -> None:
         """Wait for the submitted runs, unless this call is a part of one."""
@@ -246,6 +240,20 @@ class Worker(ABC):
         if kind is not None and not issubclass(kind, Exception):
             self._abandon()
         self.close()
+
+
+_Queue = SimpleQueue[tuple[Future[None], Callable[[], None]] | None]
+
+
+def _take_runs(queue: _Queue) -> None:
+    while (given := queue.get()) is not None:
+        future, run = given
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - the handle raises it
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
 
 class CallableHandle:

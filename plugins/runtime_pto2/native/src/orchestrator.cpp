@@ -5,6 +5,32 @@
 #include "tensor_wait.hpp"
 
 namespace pto::ring_buffer {
+namespace {
+
+// A read of memory that no task has written orders nothing, so it is not logged.
+[[gnu::cold]] bool log_host_access(engine::AccessLog& log, pto_tensor_data tensor, bool for_write,
+                                   CallSite at) {
+  const pto_access_log known = log.content();
+  const auto end = [](const pto_buffer& buffer) { return buffer.addr + buffer.size; };
+  const auto is_writer = [&](const pto_tensor_data& one) {
+    return one.tag != PTO_TAG_INPUT && one.buffer.addr < end(tensor.buffer) &&
+           tensor.buffer.addr < end(one.buffer);
+  };
+  if (!for_write && std::none_of(known.accesses, known.accesses + known.num_accesses, is_writer)) {
+    return true;
+  }
+  tensor.tag = for_write ? PTO_TAG_OUTPUT_EXISTING : PTO_TAG_INPUT;
+  tensor.reserved[0] = tensor.reserved[1] = 0;
+  pto_logged_task row{};
+  row.id = -2 - static_cast<int64_t>(known.num_tasks);
+  row.file = at.file;
+  row.line = at.line;
+  row.func_id = row.core_type = -1;
+  row.traits = PTO_LOGGED_2026_08 | PTO_LOGGED_HOST;
+  return log.add_access(tensor) && log.add_task(row);
+}
+
+}  // namespace
 
 Shortage Orchestrator::create(const Options& options) {
   run_.sizes.options = options;
@@ -57,7 +83,8 @@ int32_t Orchestrator::wait_for_tensor(const pto_tensor_data& tensor, bool for_wr
     return -1;
   }
   publisher_.publish();
-  run_.log_if_on([&](engine::AccessLog&) { return log_host_access(tensor, for_write, at); });
+  run_.log_if_on(
+      [&](engine::AccessLog& log) { return log_host_access(log, tensor, for_write, at); });
   return TensorWait(run_, current_.edges(), wait_).wait(tensor, for_write, at) ? 0 : -1;
 }
 
@@ -156,28 +183,6 @@ pto_status Orchestrator::free_cluster(int32_t cluster, CallSite at) {
 void Orchestrator::log_event(uint32_t kind, int64_t first, int64_t second, CallSite at) {
   run_.log_if_on(
       [&](engine::AccessLog& log) { return log.add_event(kind, first, second, at.file, at.line); });
-}
-
-// A read of memory that no task has written orders nothing, so it is not logged.
-bool Orchestrator::log_host_access(pto_tensor_data tensor, bool for_write, CallSite at) {
-  const pto_access_log known = run_.log.content();
-  const auto end = [](const pto_buffer& buffer) { return buffer.addr + buffer.size; };
-  const auto is_writer = [&](const pto_tensor_data& one) {
-    return one.tag != PTO_TAG_INPUT && one.buffer.addr < end(tensor.buffer) &&
-           tensor.buffer.addr < end(one.buffer);
-  };
-  if (!for_write && std::none_of(known.accesses, known.accesses + known.num_accesses, is_writer)) {
-    return true;
-  }
-  tensor.tag = for_write ? PTO_TAG_OUTPUT_EXISTING : PTO_TAG_INPUT;
-  tensor.reserved[0] = tensor.reserved[1] = 0;
-  pto_logged_task row{};
-  row.id = -2 - static_cast<int64_t>(known.num_tasks);
-  row.file = at.file;
-  row.line = at.line;
-  row.func_id = row.core_type = -1;
-  row.traits = PTO_LOGGED_2026_08 | PTO_LOGGED_HOST;
-  return run_.log.add_access(tensor) && run_.log.add_task(row);
 }
 
 void Orchestrator::fail(pto_status status, const char* what, const char* file, int32_t line) {

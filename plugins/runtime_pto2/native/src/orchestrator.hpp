@@ -82,7 +82,6 @@ class Orchestrator {
   }
   int64_t reject_submit(const pto_tensor_task& task);
   void log_event(uint32_t kind, int64_t first, int64_t second, CallSite at);
-  [[gnu::cold]] bool log_host_access(pto_tensor_data tensor, bool for_write, CallSite at);
   void end_innermost_scope();
 
   RunState run_;

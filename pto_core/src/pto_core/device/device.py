@@ -234,7 +234,7 @@ class Device:
                 handle,
             )
         except BaseException as error:
-            self._add_notes(error)
+            _add_notes(error, self._native, *self._identity[:2])
             trace = self.tracing.failed(traces, error) if is_recorded else None
             if files is not None:
                 files.write_after(error, trace)
@@ -253,18 +253,6 @@ class Device:
         if info is not None:
             self._observers.notify("pto_run_finished", info=info, report=report, error=None)
         return report
-
-    def _add_notes(self, error: BaseException) -> None:
-        """Add notes with further facts about the error of a run."""
-        _add_findings(error)
-        if not isinstance(error, DeadlockError) or not self._native.is_planning_missing:
-            return
-        backend, runtime, _ = self._identity
-        error.add_note(
-            f"The sizes are lower bounds: {backend} cannot continue an orchestration without "
-            "kernels. The simulator can, and names sizes that suffice: "
-            f"pto run CASE -p {_SIMULATOR} -r {runtime}"
-        )
 
     @property
     def last_trace(self) -> Trace | None:
@@ -371,6 +359,18 @@ class Device:
 
 _SUBMIT = "def graph(rt, x, out): rt.submit(kernel, x, out), and call device.run(graph, x, out)"
 explain_names(Device, {"submit": _SUBMIT})
+
+
+def _add_notes(error: BaseException, native: _native.Device, backend: str, runtime: str) -> None:
+    """Add notes with further facts about the error of a run."""
+    _add_findings(error)
+    if not isinstance(error, DeadlockError) or not native.is_planning_missing:
+        return
+    error.add_note(
+        f"The sizes are lower bounds: {backend} cannot continue an orchestration without "
+        "kernels. The simulator can, and names sizes that suffice: "
+        f"pto run CASE -p {_SIMULATOR} -r {runtime}"
+    )
 
 
 def _check_options(unknown: Mapping[str, object]) -> None:
