@@ -194,8 +194,9 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def _has_scenes(path: Path | None) -> bool:
-    is_python = path is not None and path.suffix == ".py" and path.is_file()
-    return is_python and b"SceneTestCase" in path.read_bytes()
+    if path is None or path.suffix != ".py" or not path.is_file():
+        return False
+    return b"SceneTestCase" in path.read_bytes()
 
 
 # The options of a file with scene tests, by those of this command.
