@@ -6,6 +6,7 @@
 #include "pto/abi/tensor.h"
 #include "pto/engine/context.hpp"
 #include "pto/engine/tensor_region.hpp"
+#include "pto2_calls.h"
 #include "task.hpp"
 #include "tensor_map.hpp"
 
@@ -22,6 +23,12 @@ struct Draft {
   // Return whether a parameter with this tag has an Access. In 2026-08, NO_DEP has an edge to the
   // owner of the buffer, so it has one.
   bool has_access(uint32_t tag) const { return tag < access_tags; }
+  // For 2026-08: return whether the record of a graph knows all edges of a parameter. Then its
+  // Access has only an owner.
+  bool is_known(uint32_t parameter) const {
+    constexpr uint32_t kKnown = PTO2_NO_LOOK_UP | PTO2_NO_ENTRY;
+    return (task.params[parameter].is_manual & kKnown) == kKnown;
+  }
   bool is_fresh(uint32_t parameter) const { return (fresh >> parameter & 1) != 0; }
 
   // Members without an initial value are set in check() or in their step.

@@ -42,11 +42,9 @@ void FreeSpace::sync(CleanedBy reason, int64_t least) {
   }
 }
 
-void FreeSpace::sync_ring(uint32_t index, CleanedBy reason) {
+void FreeSpace::free_retired(uint32_t index, int64_t retired, CleanedBy reason) {
   const TaskRing& ring = rings_.ring[index];
   RingSpace& space = spaces_[index];
-  const int64_t retired = ring.watermark.load(std::memory_order_seq_cst);
-  if (retired == space.alive) return;
   for (int64_t number = space.alive; number < retired; ++number) {
     if (number + kAhead < retired) map_.prepare_to_retire(ring.record(number + kAhead));
     RingTask& record = ring.record(number);

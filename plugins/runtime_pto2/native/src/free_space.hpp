@@ -92,7 +92,10 @@ class FreeSpace {
   // Free the retired tasks of each ring in which at least `least` tasks have retired since the last
   // call.
   void sync(CleanedBy reason, int64_t least);
-  void sync_ring(uint32_t ring, CleanedBy reason);
+  void sync_ring(uint32_t ring, CleanedBy reason) {
+    const int64_t retired = rings_.ring[ring].watermark.load(std::memory_order_seq_cst);
+    if (retired != spaces_[ring].alive) free_retired(ring, retired, reason);
+  }
   // Called once for each submit. Calls sync() when enough tasks may have retired since the last
   // call.
   void sync_at_intervals() {
@@ -117,6 +120,8 @@ class FreeSpace {
   Payloads& payloads() { return payloads_; }
 
  private:
+  void free_retired(uint32_t ring, int64_t retired, CleanedBy reason);
+
   static constexpr uint32_t kSyncInterval = 64;  // number of submits
   // the number of retired tasks for which a pass is worth its cost
   static constexpr int64_t kBatch = 64;

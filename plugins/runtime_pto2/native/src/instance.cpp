@@ -94,6 +94,13 @@ void Instance::abort(const pto_error* cause) {
   context_.abort(cause, scheduler_.progress().completed);
 }
 
+bool Instance::knows_edges() const {
+  const pto_platform* platform = context_.platform;
+  const bool has_log = run_->config != nullptr && run_->config->enable_dep_gen != 0;
+  return run_->hazards != PTO_HAZARDS_FULL && !has_log && platform->checking == 0 &&
+         platform->tracing == 0;
+}
+
 const pto_error* Instance::last_error() {
   const Deadlock& deadlock = orchestrator_.deadlock();
   return deadlock.is_proven() ? deadlock.error() : context_.latch.error();
@@ -162,6 +169,10 @@ int32_t core_count(void* runtime, int32_t core_type) {
   return core_type == PTO_CORE_AIC ? blocks : 2 * blocks;
 }
 
+int32_t knows_edges(void* runtime) {
+  return self(runtime).knows_edges();
+}
+
 int32_t has_failed(void* runtime) {
   return self(runtime).last_error()->status != PTO_OK;
 }
@@ -211,6 +222,7 @@ pto2_calls orchestration_calls() {
   calls.orchestration_done = orchestration_done;
   calls.wait_for_tensor = wait_for_tensor;
   calls.core_count = core_count;
+  calls.knows_edges = knows_edges;
   calls.has_failed = has_failed;
   calls.log = log;
   calls.range_begin = range_begin;

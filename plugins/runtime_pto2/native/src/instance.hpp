@@ -44,6 +44,8 @@ class Instance {
   void end();
   void abort(const pto_error* cause);
 
+  // Return whether submits may state edges that the record of a graph knows.
+  bool knows_edges() const;
   const pto_error* last_error();
   uint32_t statistics(pto_statistic* out, uint32_t capacity) const;
   size_t explain(char* out, size_t capacity);

@@ -97,7 +97,8 @@ bool SubmitChecks::check(Draft& draft) {
   if (task.num_dependencies != 0 && !check_dependencies(draft)) return false;
   if (task.predicate != nullptr && !check_operand(draft)) return false;
   if (task.clusters != nullptr && !check_clusters(draft)) return false;
-  return check_parameters(draft);
+  return task.api == PTO_API_2026_03 ? check_parameters<false>(draft)
+                                     : check_parameters<true>(draft);
 }
 
 bool SubmitChecks::check_kernel(Draft& draft) {
@@ -209,6 +210,7 @@ bool SubmitChecks::check_dependencies(const Draft& draft) {
   return true;
 }
 
+template <bool has_flags>
 bool SubmitChecks::check_parameters(Draft& draft) {
   const pto_param* const params = draft.task.params;
   const uint32_t count = draft.task.num_params;
@@ -221,7 +223,7 @@ bool SubmitChecks::check_parameters(Draft& draft) {
       continue;
     }
     if (++draft.tensors > PTO_MAX_TASK_TENSORS) return reject_tensors(draft);
-    if (!check_tensor(draft, index)) return false;
+    if (!check_tensor<has_flags>(draft, index)) return false;
   }
   return true;
 }
@@ -246,6 +248,7 @@ bool SubmitChecks::check_signature(const Draft& draft, const pto_signature& sign
   return true;
 }
 
+template <bool has_flags>
 bool SubmitChecks::check_tensor(Draft& draft, uint32_t index) {
   const pto_param& param = draft.task.params[index];
   if (param.tag > PTO_TAG_SCALAR) {
@@ -256,7 +259,7 @@ bool SubmitChecks::check_tensor(Draft& draft, uint32_t index) {
     return reject_parameter(draft, index, "is a null pointer; pass a tensor");
   }
   const pto_tensor_data& tensor = *param.value.tensor;
-  if (!is_view(tensor)) return reject_view(draft, index);
+  if (!(has_flags && draft.is_known(index)) && !is_view(tensor)) return reject_view(draft, index);
   const bool has_access = draft.has_access(param.tag);
   Access& access = draft.accesses[draft.ordering];
   draft.ordering += has_access;
@@ -264,7 +267,7 @@ bool SubmitChecks::check_tensor(Draft& draft, uint32_t index) {
   if (tensor.buffer.addr == 0) return check_new_output(draft, index);
   if (run_.context.platform->checking && !check_address(draft, index)) return false;
   if (!has_access) return true;
-  return locate(draft, index, &access);
+  return locate<has_flags>(draft, index, &access);
 }
 
 bool SubmitChecks::check_new_output(Draft& draft, uint32_t index) {
@@ -304,6 +307,7 @@ bool SubmitChecks::check_address(const Draft& draft, uint32_t index) {
                 static_cast<const char*>(cause.message));
 }
 
+template <bool has_flags>
 bool SubmitChecks::locate(const Draft& draft, uint32_t index, Access* access) {
   const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
   const uint64_t address = tensor.buffer.addr;
@@ -311,14 +315,22 @@ bool SubmitChecks::locate(const Draft& draft, uint32_t index, Access* access) {
   HeapMemory& heaps = current_.heaps();
   uint32_t ring = 0;
   if (tensor.owner >= 0) {
-    new (access) Access(locate_access(tensor));
-    map.prepare(*access);
+    if (has_flags && draft.is_known(index)) {
+      access->owner = tensor.owner;
+    } else {
+      new (access) Access(locate_access(tensor));
+      map.prepare(*access);
+    }
     if (!is_scope_open(tensor.owner)) return reject_owner(draft, index, tensor.owner);
     return is_output_of(tensor.owner, address) || reject_other_run(draft, index);
   }
   if (!heaps.find_ring(address, &ring)) {
-    new (access) Access(locate_access(tensor));
-    map.prepare(*access);
+    if (has_flags && draft.is_known(index)) {
+      access->owner = kNoTask;
+    } else {
+      new (access) Access(locate_access(tensor));
+      map.prepare(*access);
+    }
     return true;
   }
   pto_tensor_data owned = tensor;
@@ -546,7 +558,7 @@ void RingSubmitter::find_chip_edges(Draft& draft) {
     if (here.owner != kNoTask) {
       counters.owner += edges.add(run_.rings.slot_of_task(here.owner), kOrders | kHolds) != 0;
     }
-    if (param.is_manual != 0 || param.tag == PTO_TAG_NO_DEP) continue;
+    if ((param.is_manual & (1 | PTO2_NO_LOOK_UP)) != 0 || param.tag == PTO_TAG_NO_DEP) continue;
     if (param.tag != PTO_TAG_OUTPUT_EXISTING) {
       find_writers(here, kOrders, counters.raw);
     } else if (run_.is_full) {
@@ -563,7 +575,9 @@ void RingSubmitter::find_chip_edges(Draft& draft) {
     if (producer.number < run_.space.ring(producer.ring).alive) continue;
     const uint32_t kind = ((stated.kinds & PTO_DEPENDENCY_WAIT) != 0 ? uint32_t{kOrders} : 0) |
                           ((stated.kinds & PTO_DEPENDENCY_RETAIN) != 0 ? uint32_t{kHolds} : 0);
-    counters.explicit_ += (edges.add(run_.rings.slot_of_task(stated.task), kind) & kOrders) != 0;
+    const bool is_found = (stated.kinds & PTO2_DEPENDENCY_FOUND) != 0;
+    (is_found ? counters.raw : counters.explicit_) +=
+        edges.add(run_.rings.slot_of_task(stated.task), kind) & kOrders;
   }
 }
 
@@ -619,7 +633,15 @@ bool RingSubmitter::address_outputs(Draft& draft) {
         return false;
       }
     }
-    new (&here) Access(locate_access(tensor));
+    const bool has_flags = draft.task.api != PTO_API_2026_03;
+    if (has_flags && draft.is_known(index)) continue;
+    if (has_flags && !is_key(tensor)) {
+      new (&here) Access;  // in 2026-08, an output is a whole buffer
+      here.owner = here.region.tag = draft.id;
+      here.region.set_range(tensor.buffer.addr, tensor.buffer.size);
+    } else {
+      new (&here) Access(locate_access(tensor));
+    }
     run_.space.map().prepare(here);
   }
   return true;
@@ -674,7 +696,10 @@ void RingSubmitter::insert_each(const Draft& draft) {
     const uint32_t tag = params[index].tag;
     if (tag >= PTO_TAG_NO_DEP + uint32_t{has_flags}) continue;
     const Access& here = *access++;
-    if (has_flags && (tag == PTO_TAG_NO_DEP || params[index].is_manual != 0)) continue;
+    if (has_flags &&
+        (tag == PTO_TAG_NO_DEP || (params[index].is_manual & (1 | PTO2_NO_ENTRY)) != 0)) {
+      continue;
+    }
     if (tag == PTO_TAG_INPUT) {
       if (run_.is_full) map.insert_reader(here, draft.id);
     } else {

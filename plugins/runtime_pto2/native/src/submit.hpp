@@ -35,11 +35,15 @@ class SubmitChecks {
   bool check_clusters(const Draft& draft);
   bool check_dependencies(const Draft& draft);
   bool check_operand(const Draft& draft);
+  // `has_flags`: whether the parameters have the flag is_manual.
+  template <bool has_flags>
   bool check_parameters(Draft& draft);
   bool check_signature(const Draft& draft, const pto_signature& signature);
+  template <bool has_flags>
   bool check_tensor(Draft& draft, uint32_t index);
   bool check_new_output(Draft& draft, uint32_t index);
   bool check_address(const Draft& draft, uint32_t index);
+  template <bool has_flags>
   bool locate(const Draft& draft, uint32_t index, Access* access);
   bool is_output_of(int64_t id, uint64_t address);
 

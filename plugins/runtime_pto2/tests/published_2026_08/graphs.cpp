@@ -6,7 +6,7 @@
 
 namespace {
 
-enum Kernel { kScale = 0, kAdd = 1 };
+enum Kernel { kScale = 0, kAdd = 1, kBlocks = 2, kLane = 3, kLaneOfCube = 4 };
 enum Body {
   kRandom = 0,
   kReadsData = 1,
@@ -32,21 +32,35 @@ struct Random {
   }
 };
 
+// A tensor that a task reads. If tasks also write it, readers count as writers, so that the result
+// is the same with hazards "raw", which do not order a write after reads.
+struct Source {
+  const ChipTensor& tensor;
+  bool is_written;
+
+  void add_to(CoreTaskArgs& task) const {
+    if (is_written) {
+      task.add_inout(tensor);
+    } else {
+      task.add_input(tensor);
+    }
+  }
+};
+
 template <class Factor, class Summand>
-void scale(const ChipTensor& from, const ChipTensor& to, const Factor& factor,
-           const Summand& summand) {
+void scale(const Source& from, const ChipTensor& to, const Factor& factor, const Summand& summand) {
   CoreTaskArgs task;
-  task.add_input(from);
+  from.add_to(task);
   task.add_inout(to);
   task.add_scalar(factor, summand);
   rt_submit_aiv_task(kScale, task);
 }
 
-TaskOutputTensors scaled(const ChipTensor& from, float factor, float initial) {
-  TensorCreateInfo info(from.shapes, from.ndims);
+TaskOutputTensors scaled(const Source& from, float factor, float initial) {
+  TensorCreateInfo info(from.tensor.shapes, from.tensor.ndims);
   info.set_initial_value(initial);
   CoreTaskArgs task;
-  task.add_input(from);
+  from.add_to(task);
   task.add_output(info);
   task.add_scalar(factor, 1.0f);
   return rt_submit_aiv_task(kScale, task);
@@ -58,7 +72,7 @@ ChipTensor half(const ChipTensor& whole, uint32_t which) {
   return whole.view(shape, offsets);
 }
 
-void conditional(const ChipTensor& from, const ChipTensor& to, int32_t value, uint32_t element) {
+void conditional(const Source& from, const ChipTensor& to, int32_t value, uint32_t element) {
   const uint32_t four[] = {4};
   TensorCreateInfo info(four, 1, DataType::INT32);
   info.set_initial_value(value);
@@ -68,14 +82,14 @@ void conditional(const ChipTensor& from, const ChipTensor& to, int32_t value, ui
   predicate.op = PredicateOp::GT;
   predicate.target = 0;
   CoreTaskArgs task;
-  task.add_input(from);
+  from.add_to(task);
   task.add_inout(to);
   task.add_scalar(0.25f, 3.0f);
   task.set_predicate(predicate);
   rt_submit_aiv_task(kScale, task);
 }
 
-void chained(const ChipTensor& from, const ChipTensor& to) {
+void chained(const Source& from, const ChipTensor& to) {
   PTO2_SCOPE(PTO2ScopeMode::AUTO) {
     const TaskOutputTensors first = scaled(from, 0.5f, 0);
     CoreTaskArgs nothing;
@@ -89,15 +103,44 @@ void chained(const ChipTensor& from, const ChipTensor& to) {
   }
 }
 
+// The task in the MANUAL scope has only the edges that are stated.
+void manual(const ChipTensor& from, const ChipTensor& to) {
+  TensorCreateInfo info(from.shapes, from.ndims);
+  const TaskOutputTensors made = alloc_tensors(info);
+  PTO2TaskId id = PTO2TaskId::invalid();
+  PTO2_SCOPE(PTO2ScopeMode::MANUAL) {
+    CoreTaskArgsWithDeps<1> first;
+    first.add_input(from);
+    first.add_inout(made.get_ref(0));
+    first.add_scalar(0.5f, 1.0f);
+    first.add_dep(made.task_id());
+    id = rt_submit_aiv_task(kScale, first).task_id();
+  }
+  CoreTaskArgsWithDeps<1> second;
+  second.add_input(made.get_ref(0));
+  second.add_inout(to);
+  second.add_scalar(1.0f, -3.0f);
+  second.add_dep(id);
+  rt_submit_aiv_task(kScale, second);
+}
+
+void on_clusters(const ChipTensor& to, uint32_t blocks) {
+  CoreTaskArgs task;
+  task.add_inout(to);
+  task.launch_spec.set_block_num(static_cast<int16_t>(blocks));
+  rt_submit_task(MixedKernels{kLaneOfCube, kLane, kLane}, task);
+}
+
 void random_body(const GraphTaskArgs& args, uint64_t seed, uint32_t steps) {
   ++calls;
   Random random{seed};
   ChipTensor known[20] = {args.tensor(0).ref(), args.tensor(1).ref(), args.tensor(2).ref()};
   uint32_t count = 3;
   for (uint32_t step = 0; step < steps; ++step) {
-    const ChipTensor& from = known[random(count)];
+    const uint32_t number = random(count);
+    const Source from{known[number], number == 1 || number == 2};
     const ChipTensor& to = known[1 + random(2)];
-    switch (random(8)) {
+    switch (random(10)) {
       case 0:
         known[count++] = scaled(from, 0.5f, 1).get_ref(0);
         break;
@@ -105,14 +148,15 @@ void random_body(const GraphTaskArgs& args, uint64_t seed, uint32_t steps) {
         scale(from, to, args.scalar(0), -1.5f);
         break;
       case 2: {
-        const ChipTensor left = half(from, random(2));
+        const ChipTensor left = half(from.tensor, random(2));
         const ChipTensor right = half(to, random(2));
-        scale(left, right, 0.5f, args.scalar(0));
+        scale({left, from.is_written}, right, 0.5f, args.scalar(0));
         break;
       }
       case 3: {
         CoreTaskArgs task;
-        task.add_input(from, known[random(count)]);
+        from.add_to(task);
+        task.add_input(known[0]);
         task.add_inout(to);
         rt_submit_aic_task(kAdd, task);
         break;
@@ -126,6 +170,12 @@ void random_body(const GraphTaskArgs& args, uint64_t seed, uint32_t steps) {
       case 6:
         chained(from, to);
         break;
+      case 7:
+        manual(known[0], to);
+        break;
+      case 8:
+        on_clusters(to, 1 + random(3));
+        break;
       default: {
         GraphTaskArgs inner;
         inner.add_inout(to);
@@ -133,7 +183,7 @@ void random_body(const GraphTaskArgs& args, uint64_t seed, uint32_t steps) {
         rt_submit_graph(
             GRAPH_KEY("inner"),
             [](const GraphTaskArgs& of) {
-              scale(of.tensor(0).ref(), of.tensor(0).ref(), 0.5f, of.scalar(0));
+              scale({of.tensor(0).ref(), true}, of.tensor(0).ref(), 0.5f, of.scalar(0));
             },
             inner);
       }
@@ -150,7 +200,8 @@ void other_body(const GraphTaskArgs& args, uint64_t kind, const float* pointer) 
   if (kind == kCounts) number = static_cast<float>(calls % kCalls);
   if (kind == kReadsPlace) number = 0.01f * static_cast<float>(to.start_offset);
   if (pointer != nullptr) number = *pointer;
-  scale(kind == kUsesOutside ? *outside : args.tensor(0).ref(), to, args.scalar(0), number);
+  const Source from{kind == kUsesOutside ? *outside : args.tensor(0).ref(), kind == kUsesOutside};
+  scale(from, to, args.scalar(0), number);
 }
 
 struct Configuration {
@@ -210,7 +261,7 @@ extern "C" void aicpu_orchestration_entry(const ChipTaskArgs& given) {
   const auto kind = static_cast<uint32_t>(chosen >> 1 & 7);
   Random random{chosen >> 4};
   calls = 0;
-  const ChipTensor more = scaled(in, 1, 0).get_ref(0);
+  const ChipTensor more = scaled({in, false}, 1, 0).get_ref(0);
   for (int i = 0; i < kCalls; ++i) {
     const uint32_t rows[] = {random(5), 0};
     const uint32_t others[] = {random(5), 0};

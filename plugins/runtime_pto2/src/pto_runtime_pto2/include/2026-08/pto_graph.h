@@ -23,6 +23,9 @@
 // these bodies are called each time: those that access data of tensors, dump them or mark ranges,
 // that use tensors or tasks which are neither arguments nor their own, that have captures, or whose
 // configuration is more than numbers and enumerators.
+//
+// The record also knows the edges between its tasks (pto_graph_edges.h). They replace most look-ups
+// in a call whose tensors share no memory, unless the run observes edges or has hazards "full".
 #ifndef PTO_GRAPH_H
 #define PTO_GRAPH_H
 
@@ -32,6 +35,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "pto_graph_edges.h"
 #include "pto_submit.h"
 
 // The records of a run have keys. A key is a name, or a number.
@@ -228,12 +232,17 @@ class GraphRecord : public SubmitObserver {
 
   // Submit the recorded tasks with other arguments.
   void expand(Run& run, const GraphTaskArgs& args) {
+    select_edges(has_known_edges_ && are_apart(args.tensors_, args.num_tensors_));
+    for (uint32_t i = 0; i < args.num_tensors_; ++i) {
+      const ChipTensor& tensor = *args.tensors_[i];
+      bases_[i] = {tensor.buffer.addr, native_id(tensor.owner_task_id), tensor.start_offset};
+    }
     for (const ScalarUse& use : scalar_uses_) {
       params_[use.param].value.scalar = args.scalars_[use.scalar].bits();
     }
     for (const Step& step : steps_) {
       if (step.kind == kTask) {
-        expand_task(run, tasks_[step.task], args);
+        expand_task(run, tasks_[step.task]);
       } else if (step.kind == kEnd) {
         run.end_scope(step.at);
       } else {
@@ -243,7 +252,9 @@ class GraphRecord : public SubmitObserver {
   }
 
   // Called once, when the record is complete.
-  void connect() {
+  void connect(bool knows_edges) {
+    bases_.resize(shapes_.size());
+    if (knows_edges && are_apart(body_.tensors_, body_.num_tensors_)) find_edges();
     for (Task& one : tasks_) {
       one.task.params = params_.data() + one.first_param;
       for (uint32_t i = 0; i < one.num_tensors; ++i) {
@@ -288,6 +299,8 @@ class GraphRecord : public SubmitObserver {
     Part part;
     uint64_t base;  // start_offset of the tensor whose part it is, in `param`
     pto_chip_param param;
+    uint32_t known;     // PTO2_NO_LOOK_UP and PTO2_NO_ENTRY
+    bool is_described;  // whether `param` describes the memory for `base`
     bool has_initial_value;
     uint64_t initial_value;
   };
@@ -302,6 +315,9 @@ class GraphRecord : public SubmitObserver {
     uint32_t first_tensor;
     uint32_t num_tensors;
     uint32_t first_dependency;
+    uint32_t num_stated;  // dependencies; those that were found follow
+    uint32_t num_found;
+    bool has_initial_value;  // of an output
     bool has_predicate;
     Part operand;
     uint32_t operand_bytes;
@@ -336,37 +352,49 @@ class GraphRecord : public SubmitObserver {
     return {from, tensor.start_offset - base};
   }
 
+  void find_edges();
+
+  // Use the edges that are known, or look them up.
+  void select_edges(bool known) {
+    if (known == uses_known_) return;
+    uses_known_ = known;
+    for (Task& one : tasks_) {
+      one.task.num_dependencies = one.num_stated + (known ? one.num_found : 0);
+      for (uint32_t i = 0; i < one.num_tensors; ++i) {
+        uint32_t& flags = params_[one.first_param + i].is_manual;
+        flags = (flags & 1) | (known ? tensors_[one.first_tensor + i].known : 0);
+      }
+    }
+  }
+
   // The newest address, owner and first element of the tensor that a part belongs to.
   struct Base {
     uint64_t address;
     int64_t owner;
     uint64_t start_offset;
   };
-  Base base_of(const Part& part, const GraphTaskArgs& args) const {
-    if (part.from >= kFirstOutput) {
-      const pto_tensor_data& made = tensors_[part.from - kFirstOutput].param.memory;
-      return {made.buffer.addr, made.owner, 0};
-    }
-    const ChipTensor& tensor = *args.tensors_[part.from];
-    return {tensor.buffer.addr, native_id(tensor.owner_task_id), tensor.start_offset};
+  Base base_of(const Part& part) const {
+    if (part.from < kFirstOutput) return bases_[part.from];
+    const pto_tensor_data& made = tensors_[part.from - kFirstOutput].param.memory;
+    return {made.buffer.addr, made.owner, 0};
   }
 
-  void expand_task(Run& run, Task& one, const GraphTaskArgs& args) {
+  void expand_task(Run& run, Task& one) {
     for (uint32_t i = 0; i < one.num_tensors; ++i) {
-      place(tensors_[one.first_tensor + i], args);
+      place(tensors_[one.first_tensor + i]);
     }
     for (uint32_t i = 0; i < one.task.num_dependencies; ++i) {
       const uint32_t at = one.first_dependency + i;
       dependencies_[at].task = tasks_[producers_[at]].id;
     }
     if (one.has_predicate) {
-      const Base base = base_of(one.operand, args);
+      const Base base = base_of(one.operand);
       one.predicate.address =
           base.address + (base.start_offset + one.operand.offset) * one.operand_bytes;
       one.predicate.owner = base.owner;
     }
     one.id = run.calls().submit(run.runtime(), &one.task);
-    for (uint32_t i = 0; i < one.num_tensors && one.id >= 0; ++i) {
+    for (uint32_t i = 0; i < one.num_tensors && one.id >= 0 && one.has_initial_value; ++i) {
       const Tensor& tensor = tensors_[one.first_tensor + i];
       if (!tensor.has_initial_value || run.has_failed()) continue;
       ChipTensor made;
@@ -376,21 +404,25 @@ class GraphRecord : public SubmitObserver {
     }
   }
 
-  void place(Tensor& tensor, const GraphTaskArgs& args) {
+  void place(Tensor& tensor) {
     pto_tensor_data& memory = tensor.param.memory;
     if (tensor.part.from == kCreated) {
       memory.buffer.addr = 0;
       memory.owner = -1;
       return;
     }
-    const Base base = base_of(tensor.part, args);
+    const Base base = base_of(tensor.part);
     if (base.start_offset != tensor.base) {
+      tensor.base = base.start_offset;
+      tensor.param.chip.start_offset = base.start_offset + tensor.part.offset;
+      tensor.is_described = false;
+    }
+    const bool is_known = uses_known_ && tensor.known == (PTO2_NO_LOOK_UP | PTO2_NO_ENTRY);
+    if (!tensor.is_described && !is_known) {
       ChipTensor moved;
       std::memcpy(static_cast<void*>(&moved), &tensor.param.chip, sizeof moved);
-      moved.start_offset = base.start_offset + tensor.part.offset;
-      tensor.base = base.start_offset;
       describe_memory(moved, memory);
-      std::memcpy(&tensor.param.chip, static_cast<const void*>(&moved), sizeof moved);
+      tensor.is_described = true;
     }
     memory.buffer.addr = base.address;
     memory.owner = base.owner;
@@ -405,6 +437,9 @@ class GraphRecord : public SubmitObserver {
   uint32_t depth_ = 0;
   bool is_usable_ = true;
   bool is_confirmed_ = false;
+  bool has_known_edges_ = false;
+  bool uses_known_ = false;  // in the newest call
+  std::vector<Base> bases_;  // of the tensors of the newest call
   std::vector<uint64_t> words_;
   std::vector<Step> steps_;
   std::vector<Task> tasks_;
@@ -424,6 +459,7 @@ inline void GraphRecord::submitted(const Submit& submit) {
   one.first_tensor = static_cast<uint32_t>(tensors_.size());
   one.num_tensors = submit.args.num_tensors();
   one.first_dependency = static_cast<uint32_t>(dependencies_.size());
+  one.num_stated = task.num_dependencies;
   add_step(kTask, {task.file, task.line}, static_cast<uint32_t>(tasks_.size()));
   describe(task.func_id, task.core_type, task.num_params, task.block_dim, task.start,
            task.is_manual, task.lanes, task.lane_func_ids[0], task.lane_func_ids[1],
@@ -433,10 +469,12 @@ inline void GraphRecord::submitted(const Submit& submit) {
   for (uint32_t i = 0; i < num_tensors; ++i) {
     Tensor tensor{};
     tensor.param = submit.tensors[i];
+    tensor.is_described = true;
     const TensorCreateInfo* created = submit.args.created(i);
     if (created != nullptr) {
       tensor.part = {kCreated, 0};
       tensor.has_initial_value = created->has_initial_value();
+      one.has_initial_value |= tensor.has_initial_value;
       tensor.initial_value = created->initial_value();
       const auto number = kFirstOutput + static_cast<uint32_t>(tensors_.size());
       if (number >> kSerialShift != 0) is_usable_ = false;
@@ -468,6 +506,42 @@ inline void GraphRecord::submitted(const Submit& submit) {
   add_dependencies(task);
   if (task.predicate != nullptr) add_predicate(one, submit);
   tasks_.push_back(one);
+}
+
+inline void GraphRecord::find_edges() {
+  GraphEdges edges;
+  std::vector<pto_dependency> dependencies;
+  std::vector<uint32_t> producers;
+  std::vector<GraphEdges::Access> accesses;
+  for (uint32_t number = 0; number < tasks_.size(); ++number) {
+    Task& one = tasks_[number];
+    accesses.clear();
+    for (uint32_t i = 0; i < one.num_tensors; ++i) {
+      const uint32_t index = one.first_tensor + i;
+      Tensor& tensor = tensors_[index];
+      const bool is_created = tensor.part.from == kCreated;
+      const uint32_t from = is_created ? kFirstOutput + index : tensor.part.from;
+      const bool is_output = from >= kFirstOutput;
+      const pto_param& param = params_[one.first_param + i];
+      accesses.push_back(
+          {from, is_output, param.tag, param.is_manual != 0 || one.task.is_manual != 0,
+           is_output ? 0 : begin_of(shapes_[from]),
+           is_output ? ~uint64_t{0} : end_of(shapes_[from]), &tensor.param.memory, &tensor.known});
+    }
+    const auto stated = dependencies_.begin() + one.first_dependency;
+    const auto stated_producers = producers_.begin() + one.first_dependency;
+    one.first_dependency = static_cast<uint32_t>(dependencies.size());
+    dependencies.insert(dependencies.end(), stated, stated + one.num_stated);
+    producers.insert(producers.end(), stated_producers, stated_producers + one.num_stated);
+    for (const uint32_t producer : edges.add(number, accesses)) {
+      dependencies.push_back({0, PTO_DEPENDENCY_WAIT | PTO2_DEPENDENCY_FOUND, 0});
+      producers.push_back(producer);
+      ++one.num_found;
+    }
+  }
+  dependencies_ = std::move(dependencies);
+  producers_ = std::move(producers);
+  has_known_edges_ = edges.is_valid();
 }
 
 inline void GraphRecord::add_dependencies(const pto_tensor_task& task) {
@@ -526,7 +600,8 @@ class Graphs {
     return false;
   }
 
-  void keep(uint64_t key, const GraphTaskArgs& args, std::unique_ptr<GraphRecord> record) {
+  void keep(Run& run, uint64_t key, const GraphTaskArgs& args,
+            std::unique_ptr<GraphRecord> record) {
     Key& found = find(key);
     if (!record->is_usable()) {
       found.is_inline = true;
@@ -540,7 +615,7 @@ class Graphs {
       }
       return one->confirm(*record);
     }
-    record->connect();
+    record->connect(run.calls().knows_edges(run.runtime()) != 0);
     found.records.push_back(std::move(record));
   }
 
@@ -623,7 +698,7 @@ void submit_graph(const GraphKey& key, Body body, const GraphTaskArgs& args,
       const Observed observed(run, record.get());
       body(record->body_args(), config...);
     }
-    if (!run.has_failed()) current_graphs->keep(key.number, args, std::move(record));
+    if (!run.has_failed()) current_graphs->keep(run, key.number, args, std::move(record));
   } else if (!is_expanded) {
     body(args, config...);
   }

@@ -244,8 +244,10 @@ inline void describe_memory(const ChipTensor& tensor, pto_tensor_data& memory) {
   memory.is_pipe = memory.dropped = memory.tag = 0;
   std::memset(memory.reserved, 0, sizeof memory.reserved);
   memory.owner = native_id(tensor.owner_task_id);
-  const uint64_t elements = tensor.buffer.size / get_element_size(tensor.dtype);
+  // the sizes of elements are powers of 2
+  const uint64_t elements = tensor.buffer.size >> __builtin_ctzll(get_element_size(tensor.dtype));
   const uint32_t ndims = tensor.ndims;
+  if (ndims == 1 && tensor.strides[0] == 1) return describe_range(tensor, elements, memory);
   uint32_t by_stride[MAX_TENSOR_DIMS];  // the dimensions, the largest stride first
   for (uint32_t i = 0; i < ndims; ++i) {
     uint32_t place = i;
@@ -260,8 +262,8 @@ inline void describe_memory(const ChipTensor& tensor, pto_tensor_data& memory) {
   for (uint32_t place = 0; place < ndims; ++place) {
     const uint32_t dim = by_stride[place];
     const uint32_t stride = tensor.strides[dim];
-    const uint64_t extent = outer / stride;
-    const uint64_t offset = rest / stride;
+    const uint64_t extent = stride == 1 ? outer : outer / stride;
+    const uint64_t offset = stride == 1 ? rest : rest / stride;
     const bool is_exact = place == 0 || outer == extent * stride;
     if (!is_exact || offset + tensor.shapes[dim] > extent) {
       return describe_range(tensor, elements, memory);

@@ -32,6 +32,13 @@ enum {
   PTO2_ERROR_SCHEDULER_TIMEOUT = 100
 };
 
+/* For tasks of a recorded graph that are submitted again, if knows_edges() returns 1. Bits of
+ * pto_param.is_manual: the dependencies order the task after all writers of the memory; no later
+ * task needs an edge to this access. With both, the region of the tensor is not read. A kind of a
+ * pto_dependency: an edge that was found, not stated. */
+enum { PTO2_NO_LOOK_UP = 2, PTO2_NO_ENTRY = 4 };
+enum { PTO2_DEPENDENCY_FOUND = 4 };
+
 typedef struct pto2_calls {
   uint32_t version;
   uint32_t reserved;
@@ -54,6 +61,9 @@ typedef struct pto2_calls {
                              const char* file, int32_t line);
   /* The number of cores of a type. */
   int32_t (*core_count)(void* runtime, int32_t core_type);
+  /* Whether submits may state edges that a record knows: the hazards are not "full", and no log,
+   * trace or check observes the edges. */
+  int32_t (*knows_edges)(void* runtime);
   /* Whether the run has failed. */
   int32_t (*has_failed)(void* runtime);
 
