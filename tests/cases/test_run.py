@@ -312,7 +312,6 @@ def test_tensor_of_size_zero(case) -> None:
         (("-d", "x"), 2, "device = 'x' (argument): expected"),
         (("--set", "sim.sed=1"), 2, "did you mean 'sim.seed'"),
         (("--set", "nonsense"), 2, "expected key=value"),
-        (("--set", "enable_pmu=1"), 2, "the diagnostic enable_pmu=1 is not implemented yet"),
         (("--set", "enable_dep_gen=1"), 2, "enable_dep_gen=1 needs an output_prefix"),
         (("--out", "here"), 2, "--out here names a folder, but no file is asked for"),
         (("--set", "enable_pmu=yes"), 2, "enable_pmu is 'yes'; expected a number"),

@@ -21,7 +21,7 @@ from pto_core import ChipCallable, CoreCallable, In, InOut, KernelSource, Out, k
 from pto_core.errors import DeadlockError, TaskFailedError, UsageError
 from pto_core.kernels import OrchestrationSource
 from pto_insight.traces import Event, Trace
-from pto_insight.traces.analysis import kernel_rows, limits, ring_counters, span
+from pto_insight.traces.analysis import kernel_rows, limits, recorded_counters, span
 from pto_insight.traces.files import read_trace
 from pto_insight.traces.page import task_columns
 from pto_insight.traces.pftrace import pftrace
@@ -183,8 +183,8 @@ def test_the_use_of_the_rings_is_recorded_from_level_2() -> None:
             for _ in range(3):
                 rt.submit(add, a, b, rt.tensor((16, 4), "float32"))
 
-    assert ring_counters(traced("tensormap_and_ringbuffer", scoped, *arrays())) == {}
-    found = ring_counters(traced("tensormap_and_ringbuffer", scoped, *arrays(), level=2))
+    assert recorded_counters(traced("tensormap_and_ringbuffer", scoped, *arrays())) == {}
+    found = recorded_counters(traced("tensormap_and_ringbuffer", scoped, *arrays(), level=2))
     assert list(found) == ["ring 1, tasks", "ring 1, heap bytes"]
     assert [values.tolist() for _, values in found.values()] == [
         [1, 2, 3, 0],

@@ -12,6 +12,7 @@
 #include "engine/pool.hpp"
 #include "engine/stepper.hpp"
 #include "error.hpp"
+#include "pto/host/runtime_log.hpp"
 #include "table/platform_table.hpp"
 #include "waiting.hpp"
 
@@ -121,6 +122,19 @@ void SimDevice::detach() {
   runtime_ = nullptr;
 }
 
+namespace {
+
+// Warns of the counters that this process does not have, once.
+void explain_counters(const Options& options) {
+  static std::atomic<bool> is_explained{false};
+  if (is_explained.exchange(true) || options.log_level < PTO_LOG_WARN) return;
+  const std::string missing = options.mode == Mode::threads ? ThreadCounters::explain_missing()
+                                                            : "a deterministic run has no counters";
+  if (!missing.empty()) host::write_log(PTO_LOG_WARN, missing.c_str(), options.log_json);
+}
+
+}  // namespace
+
 pto_status SimDevice::start(const pto_run* run, pto_error* error) {
   if (api_ == nullptr) {
     return fail(error, PTO_ERROR_USAGE, "device %d has no runtime; attach a runtime first", id_);
@@ -140,7 +154,9 @@ pto_status SimDevice::start(const pto_run* run, pto_error* error) {
 
 pto_status SimDevice::begin(const SimRunShape& shape, pto_error* error) {
   memory_.begin_run();
-  tracer_.set_trace(graph_.trace);
+  const bool counts = graph_.config != nullptr && graph_.config->enable_pmu != 0;
+  if (counts) explain_counters(options_);
+  tracer_.set_trace(graph_.trace, counts);
   cores_.set_measurement(graph_.measurement, options_.mode == Mode::deterministic);
   run_.prepare(shape, graph_.library != 0);
   run_.set_attendant(graph_.library == 0 ? graph_.attend : nullptr, graph_.attend_context);
@@ -302,7 +318,7 @@ void SimDevice::forget_run() {
   dump_.end();
   loader_.end_run();
   graph_ = {};
-  tracer_.set_trace(nullptr);
+  tracer_.set_trace(nullptr, false);
   run_.forget();
 }
 

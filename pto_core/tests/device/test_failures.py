@@ -234,12 +234,6 @@ def test_a_config_is_a_call_config(device: Device, config: Any) -> None:
         device.run(lambda rt: None, config=config)
 
 
-def test_a_diagnostic_is_refused(device: Device) -> None:
-    config = CallConfig(enable_pmu=1, output_prefix="x")
-    with pytest.raises(UnsupportedError, match="enable_pmu=1 is not implemented yet"):
-        device.run(lambda rt: None, config=config)
-
-
 def test_block_dim_counts(device: Device) -> None:
     report = device.run(lambda rt: None, config=CallConfig(block_dim=2))
     assert [core for core, _, _ in report.cores] == ["aic"] * 2 + ["aiv"] * 4

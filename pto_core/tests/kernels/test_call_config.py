@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pto_core import CallConfig
-from pto_core.errors import UnsupportedError, UsageError
+from pto_core.errors import UsageError
 from pto_core.kernels.call_config import with_access_log
 
 
@@ -52,23 +52,21 @@ def test_impossible_values_are_named(name: str, value: Any) -> None:
         changed.pack()
 
 
-NOT_BUILT = ("enable_pmu",)
-BUILT = ("enable_dump_tensor", "enable_l2_swimlane", "enable_dep_gen", "enable_scope_stats")
+WITH_FILES = ("enable_dump_tensor", "enable_l2_swimlane", "enable_dep_gen", "enable_scope_stats")
 
 
-@pytest.mark.parametrize("name", NOT_BUILT)
-def test_some_diagnostics_are_not_built(name: str) -> None:
-    config = CallConfig(**{name: 1})
-    with pytest.raises(UnsupportedError, match=f"{name}=1 is not implemented yet"):
-        config.pack()
-
-
-@pytest.mark.parametrize("name", BUILT)
-def test_the_other_diagnostics_need_a_prefix(name: str) -> None:
+@pytest.mark.parametrize("name", WITH_FILES)
+def test_diagnostics_with_files_need_a_prefix(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name}=1 needs an output_prefix"):
         CallConfig(**{name: 1})
     config = CallConfig(**{name: 1}, output_prefix="here")
     assert CallConfig.unpack(config.pack()) == config
+
+
+def test_counters_need_a_trace_and_no_prefix() -> None:
+    packed = CallConfig(enable_pmu=1).pack()
+    assert (packed[8:12], packed[16:20]) == ((1).to_bytes(4, "little"),) * 2
+    assert CallConfig(enable_pmu=1).pack(trace=2)[8:12] == (2).to_bytes(4, "little")
 
 
 def test_a_trace_needs_no_prefix() -> None:

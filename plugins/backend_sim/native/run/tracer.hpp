@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "counters.hpp"
 #include "options.hpp"
 #include "pto/abi/backend.h"
 #include "waiting.hpp"
@@ -69,8 +70,10 @@ class Tracer {
     opened_ = clock_pair();
   }
   // Called while no thread is inside a run. `trace` is NULL if the next run is not traced.
-  void set_trace(pto_run_trace* trace) noexcept {
+  // `counts`: the trace has the counters of each kernel. A deterministic run has none.
+  void set_trace(pto_run_trace* trace, bool counts) noexcept {
     steps_ = 0;
+    counts_ = counts && trace != nullptr && platform_.deterministic == 0;
     platform_.tracing = platform_.deterministic != 0 ? PTO_TRACE_ORDER : 0;
     platform_.tracks = nullptr;
     if (trace == nullptr) return;
@@ -122,6 +125,7 @@ class Tracer {
   // recorded. A reading is a system call (0.2 us, up to 7 us in a sandbox), so only level 3 has it,
   // and it is not within the time of the kernel.
   uint64_t start_kernel(uint32_t worker, const pto_payload& payload, uint32_t core) noexcept {
+    if (counts_) thread_counters().begin();
     const auto lock = lock_track(worker);
     const bool is_timed = pto_is_traced(&platform_, PTO_TRACE_WAITS) != 0;
     const uint64_t began = is_timed && platform_.clock != PTO_CLOCK_STEPS ? processor_time_ns() : 0;
@@ -134,11 +138,17 @@ class Tracer {
                   uint64_t began) noexcept {
     const auto lock = lock_track(worker);
     if (platform_.clock == PTO_CLOCK_STEPS) ++steps_;
+    if (!has_tasks()) return;
     const auto track = static_cast<uint16_t>(PTO_TRACK_WORKER + worker);
-    if (began == 0) return pto_record(&platform_, track, PTO_TRACE_END, payload.task, core);
     pto_trace_record record{clock(), payload.task, core, 0, PTO_TRACE_END, track};
-    record.b |= (processor_time_ns() - began) << 16;
+    if (began != 0) record.b |= (processor_time_ns() - began) << 16;
     pto_trace_write(&platform_.tracks[track], &record);
+    if (!counts_) return;
+    record.event = PTO_TRACE_COUNTER;
+    thread_counters().end([&](uint64_t counter, uint64_t value) {
+      record.b = value | counter << 56;
+      pto_trace_write(&platform_.tracks[track], &record);
+    });
   }
   // Called by an active worker, so that the run cannot become over meanwhile.
   void record_park(uint32_t worker, uint64_t since) noexcept {
@@ -163,6 +173,7 @@ class Tracer {
   uint64_t steps_ = 0;  // of the current run, in deterministic mode
   uint64_t build_began_ = 0;
   uint32_t workers_ = 0;
+  bool counts_ = false;
   std::mutex last_track_;
   pto_clock_pair opened_{};
 };

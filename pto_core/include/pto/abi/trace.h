@@ -42,6 +42,7 @@ enum {
   PTO_TRACE_RANGE_BEGIN = 0x0B,   /* a, b = the first 16 bytes of the name, padded with zeros */
   PTO_TRACE_RANGE_TEXT = 0x0C,    /* a, b = the next 16 bytes of the name of that range */
   PTO_TRACE_RANGE_END = 0x0D,     /* ends the innermost range of the track; a, b = 0 */
+  PTO_TRACE_COUNTER = 0x0F,       /* of a task that ended; a = task, b = value + (counter << 56) */
   PTO_TRACE_COLLECT = 0x10,       /* duration: a scheduler completes tasks; b = tasks */
   PTO_TRACE_WIRE = 0x11,          /* duration: a scheduler connects submitted tasks; b = tasks */
   PTO_TRACE_FILL = 0x12,          /* duration: a scheduler dispatches tasks; b = tasks */
@@ -53,6 +54,19 @@ enum {
   PTO_TRACE_PARK = 0x21,          /* duration: a worker without work sleeps; b = 0 */
   PTO_TRACE_EDGE = 0x30,          /* a = from, b = to */
   PTO_TRACE_RELEASE = 0x31        /* a = completed task, b = task that waits for it */
+};
+
+/* The counters of PTO_TRACE_COUNTER, which CallConfig.enable_pmu switches on. They count a kernel
+ * on its thread. */
+enum {
+  PTO_COUNTER_TASK_CLOCK = 0, /* nanoseconds on a processor */
+  PTO_COUNTER_PAGE_FAULTS = 1,
+  PTO_COUNTER_CONTEXT_SWITCHES = 2,
+  PTO_COUNTER_CYCLES = 3,
+  PTO_COUNTER_INSTRUCTIONS = 4,
+  PTO_COUNTER_CACHE_MISSES = 5,
+  PTO_COUNTER_BRANCH_MISSES = 6,
+  PTO_COUNTERS = 7
 };
 
 /* The tracks of a run. */

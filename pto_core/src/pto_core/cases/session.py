@@ -609,8 +609,7 @@ _DIAGNOSTICS = frozenset(
 def without_diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings without the diagnostics.
 
-    Raises UnsupportedError for a diagnostic that is switched on and not implemented yet, and
-    UsageError for an invalid value.
+    Raises UsageError for an invalid value.
     """
     given = {name: _value(name, values[name]) for name in _DIAGNOSTICS & values.keys()}
     CallConfig(**given).pack()

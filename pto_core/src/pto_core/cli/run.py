@@ -115,6 +115,12 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
         help="trace: keep the records of S seconds of each run",
     )
     group.add_argument(
+        "--pmu",
+        action="store_true",
+        help="trace: also count cycles, instructions and misses of each kernel, where the system "
+        "permits it",
+    )
+    group.add_argument(
         "--flight-recorder",
         action="store_true",
         help="write the last records of each thread if a case fails, crashes or takes too long",
@@ -273,7 +279,7 @@ def _job(namespace: argparse.Namespace) -> Job:
         case=namespace.case,
         every=namespace.all,
         settings={key: value for key, value in settings.items() if value is not None},
-        set_=tuple(namespace.set),
+        set_=(*namespace.set, *(["enable_pmu=1"] if namespace.pmu else [])),
         repeat=namespace.repeat,
         skip_golden=namespace.skip_golden,
         seed=namespace.seed,
@@ -286,7 +292,8 @@ def _job(namespace: argparse.Namespace) -> Job:
 
 def _files_of(namespace: argparse.Namespace) -> dict[str, Any]:
     has_window = namespace.trace_after is not None or namespace.trace_for is not None
-    level = namespace.trace_level or (1 if namespace.trace or has_window else 0)
+    is_traced = namespace.trace or namespace.pmu or has_window
+    level = namespace.trace_level or (1 if is_traced else 0)
     dump = "" if namespace.dump is None and namespace.dump_level else namespace.dump
     has_files = level > 0 or namespace.stats or namespace.flight_recorder or dump is not None
     if namespace.out is not None and not (has_files or namespace.graph):

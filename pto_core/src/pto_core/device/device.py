@@ -164,11 +164,11 @@ class Device:
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
         files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
-        is_traced = bool(trace) if trace is not None else files is not None and files.trace
+        is_traced = _is_traced(trace, files, config)
         dumped = self._dumping.begin(config, dump, self._runs + 1)
         if accesses or is_checked or writes_graph or dumped:
             packed = _logged(packed, written, dumped)
-        used = None if is_checked and hazards is not None else hazards
+        used = None if is_checked else hazards
         followed = _followed(self._native, self.name, progress) if progress else _NO_BLOCK
         with followed, dumped or _NO_BLOCK:
             report = self._run(chip, args, packed, timeout_s, used, files, is_traced, stream)
@@ -189,7 +189,7 @@ class Device:
         """
         self.tracing.last = None
         packed = _logged(self._packed(config, None))
-        is_traced = config is not None and config.enable_l2_swimlane != 0
+        is_traced = config is not None and bool(config.enable_l2_swimlane or config.enable_pmu)
         report = self._run(chip, args, packed, timeout_s, hazards, None, is_traced)
         return self._graph_of(report)
 
@@ -423,13 +423,20 @@ def _followed(native: _native.Device, label: str, progress: bool | Listener) -> 
 
 
 def _files_of(config: CallConfig, tracing: DeviceTracing, run: int) -> _Files | None:
-    if not config.enable_l2_swimlane and not config.enable_scope_stats:
+    is_traced = bool(config.enable_l2_swimlane or config.enable_pmu)
+    if not config.output_prefix or not (is_traced or config.enable_scope_stats):
         return None
     return _Files(
         Path(tracing.numbered(config.output_prefix, run)),
-        trace=bool(config.enable_l2_swimlane),
+        trace=is_traced,
         statistics=bool(config.enable_scope_stats),
     )
+
+
+def _is_traced(trace: int | None, files: _Files | None, config: CallConfig | None) -> bool:
+    if config is not None and config.enable_pmu:
+        return True
+    return bool(trace) if trace is not None else files is not None and files.trace
 
 
 def _logged(packed: bytes, written: bool = False, dumped: DumpedRun | None = None) -> bytes:

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 
 from pto_core._native import integer
-from pto_core.errors import UnsupportedError, UsageError
+from pto_core.errors import UsageError
 from pto_core.errors.values import shown
 
 # The layout of pto_call_config in pto/abi/arguments.h.
@@ -21,7 +21,6 @@ _DIAGNOSTICS = (
     "enable_scope_stats",
 )
 _DUMP_OFFSET, _DEP_GEN_OFFSET, _PREFIX_OFFSET = 12, 20, 28
-_NOT_BUILT = ("enable_pmu",)
 _DUMP_ALL = 3
 _MOST_BLOCKS = 24
 _MOST_AICPU_THREADS = 4
@@ -35,15 +34,15 @@ class CallConfig:
 
     ``block_dim``: the number of core blocks; 0 means all blocks of the platform.
     ``aicpu_thread_num``: the number of AICPU threads, 1 to 4. The ``enable_*`` fields switch
-    diagnostics on. ``enable_l2_swimlane`` is the level of the trace, 0 to 4.
+    diagnostics on. ``enable_l2_swimlane`` is the level of the trace, 0 to 4. ``enable_pmu`` adds
+    the performance counters of each kernel to the trace, which then has at least level 1.
     ``enable_dump_tensor`` writes the arrays of tasks: 1 those of failed tasks, 2 the arrays after
     each task, 3 before and after it (docs/dumps.md).
     ``enable_scope_stats`` writes the counters of rings and scopes. ``enable_dep_gen`` writes the
     graph of each run of a chip: ``PREFIX.device0.run1.json`` and ``.svg``. In the tasks of a
     Worker, the names of all files contain the numbers of the device and its run. Each diagnostic
-    needs ``output_prefix``, the prefix of the names of its output files. Raises UsageError for
-    invalid values. A diagnostic that is not available raises UnsupportedError when the
-    configuration is used.
+    but ``enable_pmu`` needs ``output_prefix``, the prefix of the names of its output files. Raises
+    UsageError for invalid values.
     """
 
     block_dim: int = 0
@@ -77,24 +76,16 @@ class CallConfig:
     def pack(self, trace: int | None = None) -> bytes:
         """Return the 1052 bytes of ``pto_call_config``.
 
-        ``trace`` replaces ``enable_l2_swimlane``. Raises UsageError for invalid values, and
-        UnsupportedError if a diagnostic is on that is not available.
+        ``trace`` replaces ``enable_l2_swimlane``. Raises UsageError for invalid values.
         """
         self.validate()
         if trace is not None:
             _check_range("trace", trace, 0, 4)
-        for name in _NOT_BUILT:
-            value = getattr(self, name)
-            if value:
-                raise UnsupportedError(
-                    f"the diagnostic {name}={value} is not implemented yet; set it to 0",
-                    name=name,
-                    value=value,
-                )
+        level = self.enable_l2_swimlane if trace is None else trace
         return _LAYOUT.pack(
             self.block_dim,
             self.aicpu_thread_num,
-            self.enable_l2_swimlane if trace is None else trace,
+            max(level, 1) if self.enable_pmu else level,
             self.enable_dump_tensor,
             self.enable_pmu,
             self.enable_dep_gen,
@@ -135,7 +126,7 @@ class CallConfig:
                 value=self.output_prefix,
             )
         for name in self._switched_on():
-            if not self.output_prefix and name not in _NOT_BUILT:
+            if not self.output_prefix and name != "enable_pmu":
                 raise UsageError(
                     f"the diagnostic {name}={getattr(self, name)} needs an output_prefix, "
                     "the prefix of the names of its output files",

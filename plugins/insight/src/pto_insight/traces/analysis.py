@@ -345,7 +345,7 @@ def counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.
     """Return the counters of a trace: the times at which each changes, and its values from then.
 
     Ready tasks, busy cores and live tasks follow from the tasks. The use of each ring, as the
-    submits saw it, is recorded from level 2 on.
+    submits saw it, is recorded from level 2 on. The performance counters of kernels are totals.
     """
     found = {}
     for name, begin, end in COUNTERS:
@@ -355,10 +355,20 @@ def counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.
         values = np.cumsum(np.repeat((1, -1), len(known))[order])
         last = np.flatnonzero(np.diff(times[order], append=np.iinfo("<i8").max))
         found[name] = (times[order][last].astype("<i8"), values[last].astype("<i8"))
-    return {**found, **ring_counters(trace)}
+    return {**found, **recorded_counters(trace)}
 
 
-def ring_counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def recorded_counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return the use of rings, and for each performance counter the total of the kernels so far."""
+    found = _ring_counters(trace)
+    order = np.argsort(trace.tasks["end"], kind="stable")
+    for name, values in trace.counters.items():
+        known = order[values[order] >= 0]
+        found[name] = (trace.tasks["end"][known], np.cumsum(values[known]))
+    return found
+
+
+def _ring_counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the tasks and the heap bytes in each ring that was used; 0 after the end of a run."""
     uses = trace.records[trace.records["event"] == Event.RING]
     rings = uses["a"] >> np.uint64(56)

@@ -19,13 +19,17 @@ from pto_insight.traces.details import (
     rows_of_members,
 )
 from pto_insight.traces.records import (
+    COUNTERS,
     FIRST_WORKER,
     TASK,
     TIMES,
+    Event,
     core_name,
     ranges_of,
     without_worker,
 )
+
+_VALUE = np.uint64((1 << 56) - 1)
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,27 @@ class TraceData:
     def range_names(self) -> tuple[str, ...]:
         """The names to which ``ranges`` refers."""
         return self._named_ranges[1]
+
+    @cached_property
+    def counters(self) -> dict[str, NDArray[Any]]:
+        """The performance counters of the rows of ``tasks``, by name; -1 is unknown.
+
+        A trace of a run with ``enable_pmu`` has those that the system of the host permits.
+        """
+        found = self.records[self.records["event"] == Event.COUNTER]
+        kinds = (found["b"] >> np.uint64(56)).astype(int)
+        names = ("run", "task", "worker")
+        keys = {tuple(row): number for number, row in enumerate(self.tasks[[*names]].tolist())}
+        tracks = found["track"].astype(int) - FIRST_WORKER
+        places = zip(found["run"].tolist(), found["a"].tolist(), tracks.tolist(), strict=True)
+        rows = np.array([keys.get(place, -1) for place in places], int)
+        counters = {}
+        for kind in np.unique(kinds):
+            mine = (kinds == kind) & (rows >= 0)
+            values = np.full(len(self.tasks), -1)
+            values[rows[mine]] = found["b"][mine] & _VALUE
+            counters[COUNTERS[kind]] = values
+        return counters
 
     @property
     def tracks(self) -> list[int]:

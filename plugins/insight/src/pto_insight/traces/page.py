@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_insight.traces.analysis import critical_path, edges, ring_counters, rows_of
+from pto_insight.traces.analysis import critical_path, edges, recorded_counters, rows_of
 from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import ARGUMENT, rows_of_members
 from pto_insight.traces.lanes import Lane, Slice, TaskNumber, apart, lanes as lanes_of
@@ -225,10 +225,10 @@ def _edge_columns(trace: TraceData) -> dict[str, list[str]]:
 
 
 def _rings(trace: TraceData, prefix: str = "") -> list[dict[str, Any]]:
-    """Return the counters of the rings; ``prefix`` begins their names."""
+    """Return the recorded counters; ``prefix`` begins their names."""
     return [
         {"name": prefix + name, "times": _column(times.astype("<f8")), "values": _integers(values)}
-        for name, (times, values) in ring_counters(trace).items()
+        for name, (times, values) in recorded_counters(trace).items()
     ]
 
 

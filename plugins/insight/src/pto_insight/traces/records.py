@@ -32,6 +32,7 @@ class Event(IntEnum):
     RANGE_TEXT = 0x0C
     RANGE_END = 0x0D
     WITHDRAW = 0x0E
+    COUNTER = 0x0F
     COLLECT = 0x10
     WIRE = 0x11
     FILL = 0x12
@@ -119,6 +120,17 @@ TASK = np.dtype(
 ``processor``: the time in which a processor ran the kernel, from level 3 on. The kernel waited, or
 another program had the processor, in the rest of the time from ``start`` to ``end``.
 """
+
+COUNTERS = (
+    "task-clock",
+    "page-faults",
+    "context-switches",
+    "cycles",
+    "instructions",
+    "cache-misses",
+    "branch-misses",
+)
+"""The names of PTO_COUNTER_*."""
 
 WORKER_RECORD = np.dtype([*RECORD.descr, ("worker", "<u2")])
 """A record of :attr:`WorkerTrace.records`; ``worker`` is an index into ``paths``."""

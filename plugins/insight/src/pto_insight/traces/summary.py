@@ -82,6 +82,7 @@ def summary_text(trace: TraceData, *, names_bound: bool = True) -> str:
             *_dropped_lines(trace.lost, _OF_DEVICE),
         ],
         kernel_table(trace),
+        counter_table(trace),
     ]
     if len(trace.tasks):
         parts += [
@@ -141,6 +142,20 @@ def kernel_table(trace: TraceData, words: _Words = _OF_DEVICE) -> list[str]:
     total = ("total", "processor") if has_processor else ("total",)
     columns = (words.kernel, words.tasks, *total, "mean", "p50", "p99", "max", words.cores, "GB/s")
     return _aligned(columns, rows)
+
+
+def counter_table(trace: TraceData) -> list[str]:
+    """Return the mean counters of the tasks of each kernel; no lines if the trace has none."""
+    names = list(trace.counters)
+    rows = []
+    for row in analysis.kernel_rows(trace) if names else ():
+        is_mine = [trace.kernel_name(kernel) == row.name for kernel in trace.tasks["kernel"]]
+        known = [values[is_mine & (values >= 0)] for values in trace.counters.values()]
+        means = [f"{values.mean():,.1f}" if len(values) else "-" for values in known]
+        rows.append((row.name, f"{row.count:,}", *means))
+    return (
+        ["counters, mean of a task", *_aligned(("kernel", "tasks", *names), rows)] if rows else []
+    )
 
 
 def difference_text(before: TraceData, after: TraceData) -> str:

@@ -1,0 +1,91 @@
+#include "counters.hpp"
+
+#include <linux/perf_event.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace pto::sim {
+namespace {
+
+struct Source {
+  const char* name;
+  uint32_t type;
+  uint64_t config;
+};
+
+constexpr Source kSources[] = {
+    {"task-clock", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK},
+    {"page-faults", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS},
+    {"context-switches", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CONTEXT_SWITCHES},
+    {"cycles", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES},
+    {"instructions", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS},
+    {"cache-misses", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES},
+    {"branch-misses", PERF_TYPE_HARDWARE, PERF_COUNT_HW_BRANCH_MISSES},
+};
+static_assert(std::size(kSources) == PTO_COUNTERS);
+
+}  // namespace
+
+ThreadCounters::~ThreadCounters() {
+  for (uint32_t place = 0; place < count_; ++place) close(files_[place]);
+}
+
+int ThreadCounters::add(uint32_t counter) noexcept {
+  perf_event_attr wanted{};
+  wanted.size = sizeof wanted;
+  wanted.type = kSources[counter].type;
+  wanted.config = kSources[counter].config;
+  // Context switches happen in the system only.
+  wanted.exclude_kernel = counter != PTO_COUNTER_CONTEXT_SWITCHES;
+  wanted.exclude_hv = 1;
+  wanted.read_format =
+      PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+  const int leader = count_ == 0 ? -1 : files_[0];
+  const long file =
+      syscall(SYS_perf_event_open, &wanted, 0, -1, leader, long{PERF_FLAG_FD_CLOEXEC});
+  if (file < 0) return errno;
+  files_[count_] = static_cast<int>(file);
+  counters_[count_++] = counter;
+  return 0;
+}
+
+void ThreadCounters::begin() noexcept {
+  for (uint32_t counter = 0; !is_open_ && counter < PTO_COUNTERS; ++counter) add(counter);
+  is_open_ = true;
+  read(begun_);
+}
+
+bool ThreadCounters::read(Reading& reading) const noexcept {
+  return count_ > 0 && ::read(files_[0], &reading, sizeof reading) > 0;
+}
+
+std::string ThreadCounters::explain_missing() {
+  ThreadCounters probe;
+  std::string names, first, reasons;
+  for (uint32_t counter = 0; counter < PTO_COUNTERS; ++counter) {
+    const int failure = probe.add(counter);
+    if (failure == 0) continue;
+    const std::string reason = std::string(strerrorname_np(failure)) + ", " + strerror(failure);
+    names += (names.empty() ? "" : ", ") + std::string(kSources[counter].name);
+    if (reasons.find(reason) != std::string::npos) continue;
+    reasons += (reasons.empty() ? "" : "; ") + reason;
+  }
+  if (names.empty()) return "";
+  std::string level = "unknown";
+  std::ifstream("/proc/sys/kernel/perf_event_paranoid") >> level;
+  return "the counters " + names + " are not available: perf_event_open failed (" + reasons +
+         "), kernel.perf_event_paranoid is " + level +
+         ". ENOENT: the machine has no such counter, as most virtual machines; EACCES: a lower "
+         "kernel.perf_event_paranoid permits it";
+}
+
+ThreadCounters& thread_counters() noexcept {
+  static thread_local ThreadCounters counters;
+  return counters;
+}
+
+}  // namespace pto::sim
