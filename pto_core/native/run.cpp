@@ -1,6 +1,8 @@
 #include "run.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <unordered_map>
 
@@ -332,6 +334,7 @@ void Run::conclude() {
 }
 
 void Run::raise_interruption() {
+  if (!state_.empty()) interruption_.attr("add_note")(nb::cast(state_));
   if (stuck_task_) {
     interruption_.attr("add_note")(nb::str(("the device is lost: " + describe(*stuck_task_) +
                                             " did not return; close it and open another")
@@ -423,6 +426,49 @@ constexpr uint64_t kSlice = 50'000'000;
 // is lost.
 constexpr uint64_t kPatience = 2'000'000'000;
 
+const pto_activity_page* page_of(const OpenDevice& device) {
+  return device.backend()->activity(device.handle());
+}
+
+// Write the state of the run for other processes: since when kernels run, and, if a reader asked
+// for it in the last second, what the runtime says. The GIL is not needed.
+void note_state(const OpenDevice& device) {
+  constexpr uint64_t kAskedNs = 1'000'000'000;
+  const pto_activity_page* shown = page_of(device);
+  if (!shown) return;
+  const uint64_t now = now_ns();
+  note_running(shown, now);
+  auto& page = const_cast<pto_activity_page&>(*shown);  // the core writes the members used here
+  if (std::atomic_ref(page.asked_ns).load(std::memory_order_relaxed) + kAskedNs < now) return;
+  const std::atomic_ref sequence(page.text_sequence);
+  sequence.fetch_or(1, std::memory_order_acq_rel);
+  device.runtime_api()->explain(device.runtime(), page.text, sizeof page.text);
+  sequence.fetch_add(1, std::memory_order_release);
+}
+
+// Return the state of the run when it is stopped, for a note at its error. `describe(task)` returns
+// the names of a running task.
+template <class Describe>
+std::string state_text(const OpenDevice& device, Describe describe) {
+  constexpr size_t kListed = 4;
+  constexpr double kSecond = 1e9;
+  char text[2048];
+  device.runtime_api()->explain(device.runtime(), text, sizeof text);
+  std::string state = "state when the run was ended: " + std::string(text);
+  const auto running = running_tasks(page_of(device));
+  for (size_t i = 0; i < running.size() && i < kListed; ++i) {
+    state += "\n  " + describe(running[i]);
+    if (running[i].since_ns == 0) continue;
+    const double seconds = static_cast<double>(now_ns() - running[i].since_ns) / kSecond;
+    char age[32];
+    std::snprintf(age, sizeof age, ", for %.1f s", seconds);
+    state += age;
+  }
+  if (running.size() > kListed)
+    state += "\n  " + std::to_string(running.size() - kListed) + " more";
+  return state;
+}
+
 std::string seconds_text(double seconds) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g s", seconds);
@@ -459,9 +505,9 @@ void Run::wait_until_over() {
       return drain();
     }
     passed = now_ns() - begin_ns_;
-    const pto_activity_page* page = device_.backend()->activity(device_.handle());
+    note_state(device_);
     if (task_limit != UINT64_MAX)
-      late_task_ = watch_.find_late(page, begin_ns_ + passed, task_limit);
+      late_task_ = find_late(page_of(device_), begin_ns_ + passed, task_limit);
     if (late_task_ || passed >= limit_ns_) {
       is_late_ = !late_task_;
       stop("the time limit of the run has passed");
@@ -484,6 +530,7 @@ uint64_t Run::task_limit_ns() const {
 
 void Run::attend() {
   if (was_stopped_) return;
+  note_state(device_);
   const PyGILState_STATE state = or_park([] { return PyGILState_Ensure(); });
   if (interrupt.is_due()) {
     interruption_ = take_exception();
@@ -492,7 +539,7 @@ void Run::attend() {
     is_late_ = true;
     stop("the time limit of the run has passed");
   } else if (const uint64_t limit = task_limit_ns(); limit != UINT64_MAX) {
-    late_task_ = watch_.find_late(device_.backend()->activity(device_.handle()), now_ns(), limit);
+    late_task_ = find_late(page_of(device_), now_ns(), limit);
     if (late_task_) stop("the time limit of a task has passed");
   }
   PyGILState_Release(state);
@@ -520,6 +567,8 @@ void Run::raise_late() {
 }
 
 void Run::stop(const char* why) {
+  if (!was_stopped_ && (interruption_.is_valid() || is_late_ || late_task_))
+    state_ = state_text(device_, [this](const RunningTask& task) { return describe(task); });
   was_stopped_ = true;
   const pto_error cause = make_error(PTO_ERROR_ABORTED, why);
   ReleasedGil released;
@@ -541,8 +590,8 @@ void Run::drain() {
 }
 
 void Run::give_up() {
-  const auto running = running_tasks(device_.backend()->activity(device_.handle()));
-  stuck_task_ = running.empty() ? RunningTask{UINT64_MAX, -1, -1, 0, 0, 0} : running.front();
+  const auto running = running_tasks(page_of(device_));
+  stuck_task_ = running.empty() ? RunningTask{UINT64_MAX, -1, -1, 0, 0} : running.front();
   device_.mark_lost();
   const pto_error cause = make_error(PTO_ERROR_LOST, "a kernel did not return");
   {
@@ -553,7 +602,7 @@ void Run::give_up() {
   }
 }
 
-void Run::raise_timeout() {
+void Run::raise_timeout() try {
   const std::optional<RunningTask>& culprit = stuck_task_ ? stuck_task_ : late_task_;
   const double limit = late_task_ ? *settings_.task_timeout_s : *settings_.timeout_s;
   nb::dict fields;
@@ -574,6 +623,9 @@ void Run::raise_timeout() {
                   (stuck_task_ ? "; the device is lost: close it and open another"
                                : "; increase task_timeout_s or make the kernel shorter"),
               fields);
+} catch (nb::python_error& error) {
+  if (!state_.empty()) error.value().attr("add_note")(nb::cast(state_));
+  throw;
 }
 
 }  // namespace pto::core

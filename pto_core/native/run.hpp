@@ -195,7 +195,7 @@ class Run {
   bool is_late_ = false;                  // the run took longer than timeout_s
   nb::object raised_late_;  // the exception that a call of rt raised because the run took too long
   bool was_stopped_ = false;
-  TaskWatch watch_;
+  std::string state_;                      // when a signal or a time limit stopped the run
   bool is_in_progress_ = false;            // whether the run was started and is not finished
   std::optional<RunningTask> stuck_task_;  // the task that caused the loss of the device
   pto_status status_ = PTO_OK;

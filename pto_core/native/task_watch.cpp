@@ -29,9 +29,9 @@ std::vector<RunningTask> running_tasks(const pto_activity_page* page) {
     const pto_activity_slot& slot = page->slot[i];
     const uint64_t sequence = relaxed(slot.sequence);
     if (sequence % 2 == 0) continue;
-    RunningTask task{relaxed(slot.task), relaxed(slot.func_id),
-                     relaxed(slot.core), relaxed(slot.kernel),
-                     sequence,           i};
+    const uint64_t since_ns = relaxed(slot.seen) == sequence ? relaxed(slot.seen_ns) : 0;
+    RunningTask task{relaxed(slot.task), relaxed(slot.func_id), relaxed(slot.core),
+                     relaxed(slot.kernel), since_ns};
     if (relaxed(slot.sequence) == sequence) running.push_back(task);
   }
   return running;
@@ -49,16 +49,23 @@ KernelCounts count_kernels(const pto_activity_page* page) {
   return counts;
 }
 
-std::optional<RunningTask> TaskWatch::find_late(const pto_activity_page* page, uint64_t now_ns,
-                                                uint64_t limit_ns) {
-  for (const RunningTask& task : running_tasks(page)) {
-    Seen& seen = seen_[task.slot];
-    if (seen.sequence != task.sequence) {
-      seen = {task.sequence, now_ns};
-    } else if (now_ns - seen.since_ns >= limit_ns) {
-      return task;
-    }
+void note_running(const pto_activity_page* page, uint64_t now_ns) {
+  if (!page) return;
+  const uint32_t slots = std::min<uint32_t>(relaxed(page->slots), PTO_ACTIVITY_SLOTS);
+  for (uint32_t i = 0; i < slots; ++i) {
+    // the core writes these two members; see pto/abi/activity.h
+    auto& slot = const_cast<pto_activity_slot&>(page->slot[i]);
+    const uint64_t sequence = relaxed(slot.sequence);
+    if (sequence % 2 == 0 || slot.seen == sequence) continue;
+    std::atomic_ref(slot.seen_ns).store(now_ns, std::memory_order_relaxed);
+    std::atomic_ref(slot.seen).store(sequence, std::memory_order_release);
   }
+}
+
+std::optional<RunningTask> find_late(const pto_activity_page* page, uint64_t now_ns,
+                                     uint64_t limit_ns) {
+  for (const RunningTask& task : running_tasks(page))
+    if (task.since_ns != 0 && now_ns >= task.since_ns + limit_ns) return task;
   return std::nullopt;
 }
 

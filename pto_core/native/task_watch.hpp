@@ -1,7 +1,6 @@
 // Reads the activity page, which contains the running kernels.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,8 +15,7 @@ struct RunningTask {
   int32_t func_id;
   int32_t core;
   uint64_t kernel;
-  uint64_t sequence;
-  uint32_t slot;
+  uint64_t since_ns;  // see note_running(); 0 if it was not called yet
 };
 
 // Return the name of a task in messages: "task 3", or "task 3 of ring 1" for runtimes that number
@@ -36,19 +34,12 @@ struct KernelCounts {
 // Return these numbers, or zeros without a page. Any thread may call this.
 KernelCounts count_kernels(const pto_activity_page* page);
 
-// Finds a task that runs on a core for longer than a limit. The time counts from the first call
-// that saw the task, so a task is never reported too early.
-class TaskWatch {
- public:
-  std::optional<RunningTask> find_late(const pto_activity_page* page, uint64_t now_ns,
-                                       uint64_t limit_ns);
+// Record in the page since when each kernel runs: since the first call that saw it, so its time is
+// never overestimated. Only the thread of the run calls this.
+void note_running(const pto_activity_page* page, uint64_t now_ns);
 
- private:
-  struct Seen {
-    uint64_t sequence = 0;
-    uint64_t since_ns = 0;
-  };
-  std::array<Seen, PTO_ACTIVITY_SLOTS> seen_{};
-};
+// Return a task that runs on a core for longer than a limit, by these times.
+std::optional<RunningTask> find_late(const pto_activity_page* page, uint64_t now_ns,
+                                     uint64_t limit_ns);
 
 }  // namespace pto::core

@@ -205,6 +205,11 @@ def test_interrupt_in_each_phase(case, phase: str) -> None:
     assert output == ""
     assert errors.splitlines()[-1:] == [f"pto: interrupted while {DOING[phase]}"]
     assert "Traceback" not in errors
+    state = errors.partition("state when the run was interrupted:\ndevice 0, host_build_graph: ")[2]
+    assert bool(state) == (phase != "compile"), errors
+    if phase == "run":
+        assert state.startswith("0 kernels ended, 1 running\n  twice, task 0, on AIV ")
+        assert "host_build_graph: 1 tasks, 0 completed, 1 on cores" in state
     assert case.leftovers() == []
 
 

@@ -133,4 +133,8 @@ def test_a_kernel_that_never_returns_is_no_deadlock(rows) -> None:
     assert "deadlock" not in done.stderr
     for part in ("kernel 'spin' (func_id 2)", "task ", "on AIV ", "within 1 s"):
         assert part in done.stderr
+    state = done.stderr.partition("state when the run was ended: ")[2]
+    assert state.startswith("tensormap_and_ringbuffer: ")
+    assert "; ring 0: " in state
+    assert "kernel 'spin' (func_id 2), task " in state
     assert rows.leftovers() == []

@@ -43,7 +43,7 @@ PUBLIC = {"chip", "config", "errors", "interfaces", "kernels", "log", "plugins",
 INNER = {
     "pto_compat_simpler": {"cases", "output_files", "published"},
     "pto_devkit": {"worker", "_worker"},
-    "pto_insight": {"cases", "cli", "notebooks", "output_files", "trust", "user_ranges"},
+    "pto_insight": {"cases", "cli", "notebooks", "output_files", "trust", "user_ranges", "worker"},
     "pto_transport_zmq": {"cli", "device", "worker", "trust", "_worker", "_native"},
 }
 

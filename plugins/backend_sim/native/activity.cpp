@@ -18,11 +18,25 @@
 
 namespace pto::sim {
 
+namespace {
+
+int create_file() {
+  const int file = memfd_create("pto-device", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, sizeof(pto_activity_page)) == 0) return file;
+  close(file);
+  return -1;
+}
+
+}  // namespace
+
 ActivityPage::~ActivityPage() {
   if (page_ != nullptr) munmap(page_, sizeof *page_);
+  if (file_ >= 0) close(file_);
 }
 
 pto_status ActivityPage::open(int file, int32_t device, uint32_t slots, pto_error* error) {
+  is_shared_ = file >= 0;
+  if (file < 0) file = file_ = create_file();
   const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   void* memory = mmap(nullptr, sizeof *page_, PROT_READ | PROT_WRITE, flags, file, 0);
   if (memory == MAP_FAILED) {
@@ -32,16 +46,37 @@ pto_status ActivityPage::open(int file, int32_t device, uint32_t slots, pto_erro
                 file, std::strerror(errno), sizeof *page_);
   }
   page_ = static_cast<pto_activity_page*>(memory);
-  is_shared_ = file >= 0;
-  note(page_->version, PTO_ABI_VERSION);
+  note(page_->version, PTO_ACTIVITY_VERSION);
   note(page_->slots, slots);
   note(page_->device, device);
+  note(page_->process, static_cast<int32_t>(getpid()));
+  // an earlier device of the same parent may have used the page
+  for (pto_activity_kernel& entry : page_->kernel) note(entry.kernel, uint64_t{0});
   note(page_->magic, PTO_ACTIVITY_MAGIC);
   return PTO_OK;
 }
 
-void ActivityPage::set_capabilities(uint32_t capabilities) const noexcept {
+void ActivityPage::set_runtime(const char* variant, uint32_t capabilities) const noexcept {
   note(page_->capabilities, capabilities);
+  std::strncpy(page_->variant, variant, sizeof page_->variant - 1);
+}
+
+void ActivityPage::set_blocks(uint32_t blocks) const noexcept {
+  note(page_->blocks, blocks);
+}
+
+void ActivityPage::add_kernel(uint64_t kernel, const char* name) const noexcept {
+  for (pto_activity_kernel& entry : page_->kernel) {
+    if (entry.kernel != 0) continue;
+    std::strncpy(entry.name, name, sizeof entry.name - 1);
+    std::atomic_ref(entry.kernel).store(kernel, std::memory_order_release);
+    return;
+  }
+}
+
+void ActivityPage::remove_kernel(uint64_t kernel) const noexcept {
+  for (pto_activity_kernel& entry : page_->kernel)
+    if (entry.kernel == kernel) note(entry.kernel, uint64_t{0});
 }
 
 namespace {

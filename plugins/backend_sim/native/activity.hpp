@@ -19,21 +19,27 @@ class ActivityPage {
   ActivityPage& operator=(const ActivityPage&) = delete;
   ~ActivityPage();
 
-  // Maps the page from the file descriptor `file`. If `file` < 0, the page is memory of this
-  // process only.
+  // Maps the page from the file descriptor `file`. If `file` < 0, the page is an unnamed file that
+  // other processes of the user can read, or memory of this process if there can be none.
   pto_status open(int file, int32_t device, uint32_t slots, pto_error* error);
 
-  // Stores the capabilities of the attached runtime: a reader of the page needs them to print task
-  // ids.
-  void set_capabilities(uint32_t capabilities) const noexcept;
+  // Stores the name of the attached runtime, and its capabilities, which a reader of the page needs
+  // to print task ids.
+  void set_runtime(const char* variant, uint32_t capabilities) const noexcept;
+  // Stores the number of blocks of a run, by which a reader names the cores.
+  void set_blocks(uint32_t blocks) const noexcept;
+  // Stores the name of a loaded kernel if there is space, or removes it.
+  void add_kernel(uint64_t kernel, const char* name) const noexcept;
+  void remove_kernel(uint64_t kernel) const noexcept;
 
   pto_activity_page* page() const noexcept { return page_; }
-  // Whether another process can read the page; that process then reports a crash.
+  // Whether the parent process passed the page; it then reports a crash.
   bool is_shared() const noexcept { return is_shared_; }
   pto_activity_slot& slot(uint32_t index) const noexcept { return page_->slot[index]; }
 
  private:
   pto_activity_page* page_ = nullptr;
+  int file_ = -1;  // the file of the page, open so that other processes find it
   bool is_shared_ = false;
 };
 

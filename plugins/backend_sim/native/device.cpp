@@ -108,7 +108,7 @@ pto_status SimDevice::attach(const pto_attachment* attachment, const pto_option*
     return status;
   }
   api_ = api;
-  activity_.set_capabilities(api->capabilities);
+  activity_.set_runtime(api->variant, api->capabilities);
   run_.attach(api, runtime_, run_.topology());
   *runtime = runtime_;
   return PTO_OK;
@@ -159,6 +159,7 @@ pto_status SimDevice::begin(const SimRunShape& shape, pto_error* error) {
   tracer_.set_trace(graph_.trace, counts);
   cores_.set_measurement(graph_.measurement, options_.mode == Mode::deterministic);
   run_.prepare(shape, graph_.library != 0);
+  activity_.set_blocks(run_.topology().blocks);
   run_.set_attendant(graph_.library == 0 ? graph_.attend : nullptr, graph_.attend_context);
   clear(cause_);
   clear(platform_cause_);

@@ -51,9 +51,14 @@ class SimDevice {
     return memory_.copy_out(host, address, bytes, error);
   }
   pto_status load_kernel(const pto_kernel_source* source, uint64_t* address, pto_error* error) {
-    return loader_.load_kernel(*source, address, error);
+    const pto_status status = loader_.load_kernel(*source, address, error);
+    if (status == PTO_OK && source->name != nullptr) activity_.add_kernel(*address, source->name);
+    return status;
   }
-  pto_status unload_kernel(uint64_t address) { return loader_.unload_kernel(address); }
+  pto_status unload_kernel(uint64_t address) {
+    activity_.remove_kernel(address);
+    return loader_.unload_kernel(address);
+  }
   pto_status load_library(const char* path, uint64_t* library, pto_error* error) {
     return loader_.libraries().load(path, library, error);
   }

@@ -27,7 +27,7 @@ struct Options {
   uint32_t workers = 0;
   uint32_t blocks = 24;
   bool timing = false;
-  int activity_fd = -1;              // -1: the activity page is private memory
+  int activity_fd = -1;              // -1: the device makes an activity page
   int32_t log_level = PTO_LOG_WARN;  // messages of the runtime that are less severe are not shown
   bool log_json = false;             // whether messages of the runtime are written as JSON lines
 };

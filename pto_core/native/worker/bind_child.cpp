@@ -2,8 +2,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "bindings.hpp"
 #include "child/child_loop.hpp"
@@ -68,7 +73,103 @@ nb::dict record_of(uintptr_t address, int32_t child) {
   return found;
 }
 
+void set_path(uintptr_t address, int32_t child, const std::string& path) {
+  const ProgressTable progress = progress_table_at(address);
+  char (&to)[64] = child < 0 ? state_of(progress).path : state_of(progress, child).path;
+  const std::string end = path.substr(path.size() - std::min(path.size(), sizeof to - 1));
+  std::memcpy(to, end.c_str(), end.size() + 1);
+}
+
+nb::object text_of(const char* text, size_t bytes) {
+  return nb::cast(std::string(text, strnlen(text, bytes)));
+}
+
+nb::dict child_state(const ProgressTable& progress, int32_t child) {
+  const ChildState& state = state_of(progress, child);
+  const ChildRecord& record = progress.child(child);
+  nb::dict found;
+  found["child"] = child;
+  found["path"] = text_of(state.path, sizeof state.path);
+  found["pid"] = record.pid.load();
+  found["presence"] = state.presence;
+  found["sent"] = state.sent;
+  found["started"] = record.started.load();
+  found["completed"] = record.completed.load();
+  found["count"] = state.count;
+  found["since_ns"] = state.since_ns;
+  found["task"] = state.task;
+  found["callable"] = text_of(state.callable, sizeof state.callable);
+  found["file"] = text_of(state.file, sizeof state.file);
+  found["line"] = state.line;
+  return found;
+}
+
+nb::dict worker_state(const ProgressTable& progress) {
+  const WorkerState& state = state_of(progress);
+  nb::dict found;
+  found["path"] = text_of(state.path, sizeof state.path);
+  found["time_ns"] = state.time_ns;
+  found["submitted"] = state.submitted;
+  found["finished"] = state.finished;
+  found["failed"] = state.failed;
+  found["poisoned"] = state.poisoned;
+  found["waiting"] = state.waiting;
+  found["in_flight"] = state.in_flight;
+  nb::list children;
+  for (int32_t child = 0; child < static_cast<int32_t>(progress.children()); ++child)
+    if (state_of(progress, child).path[0] != 0) children.append(child_state(progress, child));
+  found["children"] = children;
+  return found;
+}
+
+bool read_at(int file, void* to, size_t bytes, size_t offset) {
+  return pread(file, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
+}
+
+// Copy the table of another process until no field of its state has changed meanwhile.
+bool read_whole(int file, uint32_t children, std::vector<ChildState>& memory) {
+  constexpr int kAttempts = 1000;
+  const uint64_t bytes = ProgressTable::bytes_needed(children);
+  const uint64_t place = ProgressTable::state_offset(children);
+  memory.resize(bytes / sizeof(ChildState) + 1);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    uint64_t before = 0, after = 0;
+    if (!read_at(file, &before, sizeof before, place) || !read_at(file, memory.data(), bytes, 0) ||
+        !read_at(file, &after, sizeof after, place))
+      return false;
+    if (before == after && after % 2 == 0)
+      return ProgressTable(memory.data()).children() == children;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+nb::object read_state(int file) {
+  constexpr uint32_t kMostChildren = 1 << 16;
+  std::vector<ChildState> head(1);
+  static_assert(sizeof(ChildState) >= sizeof(ProgressTableHeader));
+  const ProgressTableHeader& header = ProgressTable(head.data()).header();
+  if (!read_at(file, head.data(), sizeof header, 0) || header.magic != kStateMagic)
+    return nb::none();
+  nb::dict found;
+  found["version"] = header.version;
+  found["process"] = header.process;
+  if (header.version != kStateVersion || header.children > kMostChildren) return found;
+  std::vector<ChildState> memory;
+  if (!read_whole(file, header.children, memory)) return nb::none();
+  found["worker"] = worker_state(ProgressTable(memory.data()));
+  return found;
+}
+
 void bind_progress_table(nb::module_& module) {
+  module.attr("STATE_VERSION") = kStateVersion;
+  module.def("progress_table_path", &set_path, nb::arg("address"), nb::arg("child"),
+             nb::arg("path"), "Set the path of a child, or of the Worker if `child` is negative.");
+  module.def("read_state", &read_state, nb::arg("descriptor"),
+             nb::sig("def read_state(descriptor: int) -> dict[str, typing.Any] | None"),
+             "Return what the Worker does whose memory is this file: version, process, and, if the "
+             "version is STATE_VERSION, worker. None if the file is no such memory, or if its "
+             "state changed during each of many attempts to read it.");
   module.def("progress_table_bytes", &ProgressTable::bytes_needed, nb::arg("children"),
              "Return the size of a Worker's progress table: shared, zeroed memory, aligned to 64 "
              "bytes.");

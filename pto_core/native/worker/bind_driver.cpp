@@ -8,6 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstring>
+#include <string_view>
 #include <system_error>
 
 #include "bindings.hpp"
@@ -180,6 +182,77 @@ nb::dict statistics(WorkerDriver& self, nb::handle scope) {
   return result;
 }
 
+void copy_text(std::string_view text, char* to, size_t bytes) {
+  const std::string_view end = text.substr(text.size() - std::min(text.size(), bytes - 1));
+  std::memcpy(to, end.data(), end.size());
+  to[end.size()] = 0;
+}
+
+// A task that has been running in a child since an earlier call of note_state().
+struct LongTask {
+  int32_t child;
+  int64_t task;
+  std::string callable;
+  SubmitPosition place;
+};
+
+// Update the frames that run, and return the tasks that are new in the table.
+std::vector<LongTask> note_frames(DriverCore& core, uint64_t now_ns) {
+  std::vector<LongTask> found;
+  for (size_t i = 0; i < core.links.size(); ++i) {
+    const auto child = static_cast<int32_t>(i);
+    const ChildLink& link = *core.links[i];
+    const ChildRecord& record = core.progress.child(child);
+    ChildState& state = state_of(core.progress, child);
+    state.sent = link.sent();
+    state.presence = link.presence.is_ready ? 1 : link.presence.is_lost ? 2 : 0;
+    const uint64_t completed = record.completed.load();
+    const uint64_t started = record.started.load();
+    const bool is_running = started > completed && started > link.completed();
+    if (!is_running || started != state.count) {
+      state.count = is_running ? started : 0;
+      state.since_ns = record.wants_clock.load() != 0 ? record.started_ns.load() : now_ns;
+      state.callable[0] = state.file[0] = 0;
+    } else if (state.callable[0] == 0) {
+      const int64_t task = link.frame(started).task;
+      const SentTask* sent = core.book.records.find(task);
+      if (sent) found.push_back({child, task, core.catalogue.name(sent->callable), sent->place});
+    }
+  }
+  return found;
+}
+
+// Write what the Worker does to the progress table; see WorkerState. The GIL is held from the begin
+// to the end of a change, so only one thread changes it.
+void note_state(WorkerDriver& self) {
+  constexpr uint64_t kLeastNs = 20'000'000;
+  const uint64_t now_ns = engine::monotonic_ns();
+  Driver& driver = self.driver();
+  const Role role = driver.ask();
+  DriverCore& core = role->core;
+  WorkerState& state = state_of(core.progress);
+  if (driver.flags().is_closed || now_ns - state.time_ns < kLeastNs) return;
+  const DriverStatistics counts = statistics_of(core);
+  state.sequence.fetch_or(1, std::memory_order_acq_rel);
+  state.time_ns = now_ns;
+  state.submitted = counts.tasks.submitted;
+  state.finished = counts.tasks.finished;
+  state.failed = counts.tasks.failed;
+  state.poisoned = counts.tasks.poisoned;
+  state.waiting = counts.waiting;
+  state.in_flight = counts.in_flight;
+  for (const LongTask& each : note_frames(core, now_ns)) {
+    ChildState& child = state_of(core.progress, each.child);
+    child.task = each.task;
+    std::string file;
+    child.line = 0;
+    self.submits().places().find(each.place, &file, &child.line);
+    copy_text(file, child.file, sizeof child.file);
+    copy_text(each.callable, child.callable, sizeof child.callable);
+  }
+  state.sequence.fetch_add(1, std::memory_order_release);
+}
+
 // Convert a Refusal to its Python exception. Every call, including a query, may throw one; see
 // Role.
 void translate_refusal(const std::exception_ptr& error, void*) {
@@ -279,6 +352,9 @@ void bind_causes(nb::class_<WorkerDriver>& bound) {
            "handle or scope, by default in an open run or the last run: callable, members, child, "
            "file, line, result (-1: not ended), "
            "cause, root, timeout_s. None for any other task.")
+      .def("note_state", &note_state,
+           "Write what the Worker does to the progress table, for other processes; see read_state. "
+           "Does nothing if the last call was less than 20 ms ago, or after stop().")
       .def("statistics", &statistics, nb::arg("scope").none() = nb::none(),
            nb::sig("def statistics(self, scope: RunScope | None = None) -> dict[str, int]"),
            "Return the counters. Those of tasks are of one run, or of all runs since no run was "
@@ -428,7 +504,8 @@ void bind_driver(nb::module_& module) {
           nb::arg("attached"), nb::arg("repeats_lost"), nb::arg("policy").none() = nb::none(),
           nb::arg("inputs").none() = nb::none(), nb::arg("snapshot_limit") = uint64_t{1} << 30,
           nb::arg("task_timeout_ms") = 0, nb::arg("patience_s") = 2.0,
-          "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
+          "`hooks` has poll(), note_state(), note_interrupt(error), end_child(child, cause), "
+          "child_broken(child, words) and "
           "grant(ring, nbytes) -> int, and must not keep the Driver alive. `children`: (kind, "
           "window, receives_use, is_spawned) of each child. `rings`: (address, size) of the four "
           "heap rings. `trace`: the address of trace_bytes() bytes, and the number of "

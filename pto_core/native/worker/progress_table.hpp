@@ -19,6 +19,8 @@
 // reads `waiters` afterwards. These accesses are seq_cst; see pto/engine/bell.hpp.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -70,14 +72,48 @@ struct alignas(64) ChildRecord {
   std::atomic<uint32_t> retry_waits[kLargestWindow];
 };
 
+// What a Worker does, for other processes: `pto top` finds the table in the unnamed file of the
+// Worker. The fields after `sequence` belong together: it is odd while they change. The parent
+// writes them about every 50 ms while it submits or waits, and when it becomes idle, with the GIL.
+constexpr uint64_t kStateMagic = 0x454b524f574f5450;  // "PTOWORKE"
+constexpr uint32_t kStateVersion = 1;                 // of the layout of the whole table
+
+struct alignas(64) ChildState {
+  char path[64];  // empty: the place has no child
+  uint64_t sent;
+  uint32_t presence;  // 0: not ready yet, or being restarted; 1: ready; 2: lost
+  int32_t line;       // of the submit of the running task
+  uint64_t count;     // the frame that has been running since `since_ns`, or 0
+  uint64_t since_ns;  // CLOCK_MONOTONIC; may be up to 50 ms late
+  int64_t task;
+  char callable[80];
+  char file[160];
+};
+
+struct alignas(64) WorkerState {
+  std::atomic<uint64_t> sequence;
+  uint64_t time_ns;  // when the fields were written (CLOCK_MONOTONIC)
+  int64_t submitted;
+  int64_t finished;
+  int64_t failed;
+  int64_t poisoned;
+  uint64_t waiting;
+  uint64_t in_flight;
+  char path[64];
+};
+
 struct ProgressTableHeader {
   uint32_t children;
-  uint32_t reserved[15];
+  uint32_t version;
+  uint64_t magic;
+  uint32_t process;  // the parent
+  uint32_t reserved[11];
   engine::SpinPlaces spin_places;
   pto_bell parent_bell;  // doorbell on which the parent sleeps, for all children
 };
 
 static_assert(sizeof(ProgressTableHeader) == 192);
+static_assert(sizeof(WorkerState) == 128 && sizeof(ChildState) == 384);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 enum class Requirement { kPending, kMet, kFailed };
@@ -87,6 +123,11 @@ enum class Requirement { kPending, kMet, kFailed };
 class ProgressTable {
  public:
   static uint64_t bytes_needed(uint32_t children) {
+    return state_offset(children) + sizeof(WorkerState) + children * sizeof(ChildState);
+  }
+  // Return the offset of the WorkerState, which follows the records of the children. After it come
+  // the states of the children.
+  static uint64_t state_offset(uint32_t children) {
     return sizeof(ProgressTableHeader) + children * sizeof(ChildRecord);
   }
 
@@ -96,6 +137,9 @@ class ProgressTable {
     ProgressTable progress(memory);
     progress.header().children = children;
     progress.header().spin_places.set_limit(cores);
+    progress.header().version = kStateVersion;
+    progress.header().process = static_cast<uint32_t>(getpid());
+    progress.header().magic = kStateMagic;
     return progress;
   }
 
@@ -109,6 +153,7 @@ class ProgressTable {
     auto* records = reinterpret_cast<ChildRecord*>(memory_ + sizeof(ProgressTableHeader));
     return records[index];
   }
+  ProgressTableHeader& header() const { return *reinterpret_cast<ProgressTableHeader*>(memory_); }
   // Return the number that identifies a child as holder of a spin place; see pto/engine/bell.hpp.
   static uint32_t spinner(int32_t child) { return static_cast<uint32_t>(child) + 2; }
   static constexpr uint32_t kParentSpinner = 1;
@@ -222,7 +267,6 @@ class ProgressTable {
   }
 
  private:
-  ProgressTableHeader& header() const { return *reinterpret_cast<ProgressTableHeader*>(memory_); }
   static uint64_t bit_of(int32_t child) { return uint64_t{1} << (child % 64); }
 
   bool is_skipped(int32_t child, uint64_t count) const {
@@ -252,5 +296,13 @@ class ProgressTable {
 
   std::byte* memory_;
 };
+
+inline WorkerState& state_of(const ProgressTable& table) {
+  auto* memory = reinterpret_cast<std::byte*>(&table.header());
+  return *reinterpret_cast<WorkerState*>(memory + ProgressTable::state_offset(table.children()));
+}
+inline ChildState& state_of(const ProgressTable& table, int32_t child) {
+  return reinterpret_cast<ChildState*>(&state_of(table) + 1)[child];
+}
 
 }  // namespace pto::worker

@@ -63,7 +63,18 @@ def test_help_lists_commands_of_plugins_without_importing_them(site):
 
 def test_the_reserved_names_are_the_commands_of_the_core():
     elsewhere = {name for name in SUMMARIES if distribution_of("command", name)}
-    assert elsewhere == {"agent", "check", "dump", "graph", "keys", "new", "replay", "trace", "why"}
+    assert elsewhere == {
+        "agent",
+        "check",
+        "dump",
+        "graph",
+        "keys",
+        "new",
+        "replay",
+        "top",
+        "trace",
+        "why",
+    }
     assert set(RESERVED_COMMANDS) == set(SUMMARIES) - elsewhere
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import threading
 import time
@@ -156,6 +157,10 @@ def test_a_task_that_takes_too_long(runtime: str) -> None:
             device.run(graph)
         assert not device.is_lost
         assert (caught.value.kernel, caught.value.task) == ("slow", 1)
+        (state,) = caught.value.__notes__
+        ended = f"state when the run was ended: {runtime}: 2 tasks, 1 completed, 1 on cores"
+        assert state.startswith(ended)
+        assert re.search(r"\n  kernel 'slow' .*, task 1, on AIV \d+, for [12]\.\d s$", state)
         assert device.run(one_task).tasks == 1
 
 

@@ -219,7 +219,13 @@ pto_status finish(void* device, pto_run_report* report, pto_error* error) {
 }
 
 const pto_activity_page* activity(void* device) {
-  static const pto_activity_page blank = {PTO_ACTIVITY_MAGIC, PTO_ABI_VERSION, 1, 0, 0, 0, {}, {}};
+  static const pto_activity_page blank = [] {
+    pto_activity_page page{};
+    page.magic = PTO_ACTIVITY_MAGIC;
+    page.version = PTO_ACTIVITY_VERSION;
+    page.slots = 1;
+    return page;
+  }();
   return breaks(Defect::hides_what_runs) ? &blank : working->activity(device);
 }
 

@@ -76,7 +76,7 @@ OPTIONS = (
         key="sim.activity_fd",
         default=None,
         parse=parse.optional(parse.integer(minimum=0)),
-        help="descriptor of the activity page; none keeps the page private to the process",
+        help="descriptor of the activity page; none makes one, which `pto top` reads",
         native="activity_fd",
     ),
     Option(

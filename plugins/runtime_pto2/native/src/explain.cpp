@@ -48,14 +48,25 @@ void add_orchestrator(Text& text, const RunView& view) {
   add_place(text, {blocked.file, blocked.line});
 }
 
+// Return how many tasks of the ring have not retired and are known to the schedulers.
+int64_t tasks_in(const TaskRing& ring, int64_t first, int64_t window) {
+  int64_t count = 0;
+  for (int64_t number = first; number < first + window; ++number) {
+    const uint32_t phase = ring.states[number & (window - 1)].phase.load(std::memory_order_relaxed);
+    if (phase != kFree && phase != kConsumed) ++count;
+  }
+  return count;
+}
+
 void add_rings(Text& text, const RunView& view) {
   for (uint32_t index = 0; index < kRings; ++index) {
     const TaskRing& ring = view.rings.ring[index];
     const int64_t retired = ring.watermark.load(std::memory_order_acquire);
     const int64_t released = ring.scope_released.load(std::memory_order_acquire);
     if (retired == 0 && released == 0 && ring.states[0].phase.load() == kFree) continue;
-    text.add("; ring ", index, ": ", retired, " tasks retired, ", released,
-             " in ended scopes, window ", view.options.task_window[index]);
+    const auto window = static_cast<int64_t>(view.options.task_window[index]);
+    text.add("; ring ", index, ": ", tasks_in(ring, retired, window), " tasks in a window of ",
+             window, ", ", retired, " retired, ", released, " in ended scopes");
   }
 }
 

@@ -132,6 +132,7 @@ void Background::loop() {
   uint64_t drives = 0;
   uint32_t idle_naps = 0;
   std::chrono::nanoseconds nap = kNap;
+  bool is_noted = false;  // whether the state was written since the last work
   while (!is_stopping_) {
     if (parks_ > 0) {
       is_parked_ = true;
@@ -140,7 +141,15 @@ void Background::loop() {
       is_parked_ = false;
       continue;
     }
+    if (nap > kLongestNap && !is_noted && !drive_.flags().has_work) {
+      lock.unlock();
+      note_state();
+      lock.lock();
+      is_noted = true;
+      continue;
+    }
     if (nap > kLongestNap) {
+      is_noted = false;
       is_asleep_ = true;
       // A thread that adds work first sets `has_work`, then checks whether this thread sleeps. So
       // either this thread sees `has_work`, or the other thread wakes it.
@@ -224,6 +233,15 @@ void Background::call_host(bool has_actions) {
   }
   drive_.host().give_up();
   if (error) drive_.keep_failure(std::exchange(error, nullptr));
+}
+
+void Background::note_state() {
+  drive_.host().take();
+  try {
+    drive_.host().note_state();
+  } catch (...) {  // a closed Worker has no state
+  }
+  drive_.host().give_up();
 }
 
 // Poll and dispatch. Return true if the wait for the doorbell must end: the thread is no longer

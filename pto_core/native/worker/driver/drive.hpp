@@ -61,6 +61,7 @@ class Background {
   void drive(uint64_t drives);
   bool is_wanted(uint64_t drives) const;
   void call_host(bool has_actions);
+  void note_state();
   bool poll(const Role& role, uint64_t drives, bool* has_actions);
 
   WorkerDrive& drive_;

@@ -74,6 +74,10 @@ class Host {
   // driver's own thread.
   virtual void attend(bool is_callers) = 0;
 
+  // Called when the driver's own thread is about to sleep, because there is no work: write the
+  // state of the Worker for other processes.
+  virtual void note_state() {}
+
   // Kill the child, because a task exceeded its time limit or a run was interrupted, and report the
   // child as lost.
   virtual void end_child(int32_t child, int64_t cause) = 0;

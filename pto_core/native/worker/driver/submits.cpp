@@ -20,11 +20,19 @@ SourcePlaces::SourcePlaces()
                       nb::module_::import_("pto_core").attr("__file__"))) +
                   "/") {}
 
+bool SourcePlaces::find(const SubmitPosition& place, std::string* file, int* line) const {
+  if (place.code == 0 || place.code >= codes_.size()) return false;
+  auto* code = reinterpret_cast<PyCodeObject*>(codes_[place.code].ptr());
+  if (!core::encode(code->co_filename, file)) PyErr_Clear();
+  *line = PyCode_Addr2Line(code, place.instruction);
+  return true;
+}
+
 nb::object SourcePlaces::file_and_line(const SubmitPosition& place) const {
-  if (place.code == 0 || place.code >= codes_.size()) return nb::make_tuple(nb::none(), nb::none());
-  const nb::object& code = codes_[place.code];
-  auto* raw = reinterpret_cast<PyCodeObject*>(code.ptr());
-  return nb::make_tuple(code.attr("co_filename"), PyCode_Addr2Line(raw, place.instruction));
+  std::string file;
+  int line = 0;
+  if (!find(place, &file, &line)) return nb::make_tuple(nb::none(), nb::none());
+  return nb::make_tuple(nb::cast(file), line);
 }
 
 SubmitPosition SourcePlaces::of_caller() {

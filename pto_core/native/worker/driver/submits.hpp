@@ -33,6 +33,8 @@ class SourcePlaces {
 
   // Return the position of the innermost frame outside of this package.
   SubmitPosition of_caller();
+  // Set the file and the line, or return false if they are unknown. No Python code runs.
+  bool find(const SubmitPosition& place, std::string* file, int* line) const;
   // Return (file, line), or (None, None) if unknown.
   nb::object file_and_line(const SubmitPosition& place) const;
 

@@ -52,7 +52,11 @@ void PythonHost::leave() {
 }
 
 void PythonHost::attend(bool is_callers) {
-  if (is_callers && PyErr_CheckSignals() != 0) throw nb::python_error();
+  if (is_callers && PyErr_CheckSignals() != 0) {
+    const nb::python_error error;
+    hooks_.attr("note_interrupt")(error.value());
+    throw error;
+  }
   hooks_.attr("poll")();
 }
 

@@ -46,8 +46,9 @@ auto or_error(Call call) {
 
 // The Host of a Worker: it manages the GIL and signals, and calls hooks in Python.
 //
-// `hooks` has poll(), end_child(child, cause), child_broken(child, message) and grant(ring, nbytes)
-// -> int. Call give_up() with the GIL held. The hooks are called with the GIL held.
+// `hooks` has poll(), note_state(), note_interrupt(error), end_child(child, cause),
+// child_broken(child, message) and grant(ring, nbytes) -> int. Call give_up() with the GIL held.
+// The hooks are called with the GIL held.
 class PythonHost : public Host {
  public:
   explicit PythonHost(nb::object hooks) : hooks_(std::move(hooks)) {}
@@ -58,6 +59,7 @@ class PythonHost : public Host {
   bool hold_interrupts() override { return core::interrupts::hold(); }
   void release_interrupts() noexcept override { core::interrupts::release(); }
   void attend(bool is_callers) override;
+  void note_state() override { hooks_.attr("note_state")(); }
   void end_child(int32_t child, int64_t cause) override;
   void child_broken(int32_t child, const std::string& message) override;
   uint64_t grant(uint32_t ring, uint64_t bytes) override;

@@ -196,20 +196,23 @@ def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> l
     propagates after the clean-up.
     """
     reports: list[CaseReport] = []
-    doing = "starting"
+    doing, state = "starting", ""
     try:
         with Interrupts() as interrupts:
             while True:
                 with ActivityPage() as page, Whereabouts() as whereabouts:
                     watch = _Watch(job, listener, timeout_s, page, whereabouts)
                     watch.follow(interrupts)
-                doing = watch.doing
+                doing, state = watch.doing, watch.device_state
                 reports += watch.reports
                 if interrupts.signal is not None or not watch.left:
                     return reports
                 job = replace(job, only=tuple(watch.left))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted while {doing}") from None
+        interrupt = KeyboardInterrupt(f"interrupted while {doing}")
+        if state:
+            interrupt.add_note(f"state when the run was interrupted:\n{state}")
+        raise interrupt from None
 
 
 class _Watch:
@@ -225,6 +228,7 @@ class _Watch:
     ) -> None:
         self.reports: list[CaseReport] = []
         self.left: list[str] = []
+        self.device_state = ""  # lines, at an interrupt or at the time limit
         self._job = job
         self._listener = listener
         self._timeout_s = timeout_s
@@ -308,7 +312,10 @@ class _Watch:
             if interrupts.descriptor >= 0:
                 selector.register(interrupts.descriptor, selectors.EVENT_READ)
             sources = {events.descriptor: events, output.descriptor: output}
-            while events.is_open and interrupts.signal is None and child.poll() is None:
+            while events.is_open and child.poll() is None:
+                if interrupts.signal is not None:
+                    self.device_state = "\n".join(self._page.state())
+                    return
                 for ready, _ in selector.select(self._patience()):
                     source = sources.get(ready.fd)
                     if source is None:
@@ -336,6 +343,7 @@ class _Watch:
 
     def _locate(self, child: subprocess.Popen[bytes]) -> None:
         """Find the line of the user's Python code that hangs, unless a kernel is stuck."""
+        self.device_state = "\n".join(self._page.state())
         if self._suspects:
             return
         folders = (self._job.golden.parent, self._job.kernel_config.parent)
@@ -498,7 +506,11 @@ class _Watch:
     def _explain(self, code: int) -> PtoError:
         if self._expired:
             assert self._timeout_s is not None, "without a limit, no limit can expire"
-            return timeout_error(self._state, self._timeout_s, self._suspects or [], self._place)
+            suspects = self._suspects or []
+            error = timeout_error(self._state, self._timeout_s, suspects, self._place)
+            if self.device_state:
+                error.add_note(f"state at the time limit:\n{self.device_state}")
+            return error
         if self._page.has_orchestration_crashed():
             return orchestration_death_error(code)
         return death_error(self._state, code, self._page.running())

@@ -38,6 +38,7 @@ SUMMARIES = {
     "trace": "show where the time of a program or a traced run went",
     "dump": "show or compare the arrays of tasks that a run has dumped",
     "replay": "run the kernel of a dumped task again, alone",
+    "top": "show what the running programs are doing now",
     "new": "write a skeleton that runs without changes",
 }
 _LOG_SETTINGS = ("log_level", "log_format")  # commands parse the remaining --set texts themselves
@@ -51,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as interrupt:
+        for note in getattr(interrupt, "__notes__", []):
+            _show_error(note)
         _show_error(f"pto: {str(interrupt) or 'interrupted'}")
         return INTERRUPTED
     except BrokenPipeError:  # the reader closed the pipe

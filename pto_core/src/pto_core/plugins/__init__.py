@@ -85,7 +85,7 @@ _OURS = {
     **dict.fromkeys((("command", name) for name in ("agent", "keys")), _REMOTE),
     ("command", "new"): "ptorun-devkit",
     **dict.fromkeys(
-        (("command", name) for name in ("graph", "why", "check", "trace", "dump", "replay")),
+        (("command", name) for name in ("graph", "why", "check", "trace", "dump", "replay", "top")),
         _INSIGHT,
     ),
     ("insight", "insight"): _INSIGHT,

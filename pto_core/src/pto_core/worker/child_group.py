@@ -67,6 +67,7 @@ from pto_core.worker.control import Control
 from pto_core.worker.endpoints import ChildConnection, Opener
 from pto_core.worker.event_loops import EventLoops, Notifier
 from pto_core.worker.failures import CANCELLED, Failure
+from pto_core.worker.live_state import note_interrupt, state_text
 from pto_core.worker.memory import SharedArena
 from pto_core.worker.memory.worker_memory import WorkerMemory
 from pto_core.worker.placement import placement_of
@@ -461,6 +462,7 @@ class ChildGroup:
         self.processes = ChildProcesses(timeout_s=config["child_start_timeout_s"])
         self.pending: dict[int, Child] = {}
         self.children = [self._new_child(child, spec) for child, spec in enumerate(specs)]
+        _worker.progress_table_path(table, _NONE, path)
         self.hooks = DriverHooks(self)
         self.placement, inputs = placement_of(settings, policy, has_relays=bool(relays))
         is_for_chips = not workers and not relays
@@ -506,6 +508,8 @@ class ChildGroup:
     def _new_child(self, number: int, spec: ChildSpec, state: ChildState | None = None) -> Child:
         if state is None:
             state = ChildState.ENDED if spec.is_empty else ChildState.ALIVE
+        path = "" if spec.is_empty else spec.path  # for `pto top`
+        _worker.progress_table_path(self.memory.progress_table, number, path)
         return Child(weakref.proxy(self), number, spec, state)
 
     def start(self, is_cancelled: Callable[[], bool]) -> None:
@@ -766,6 +770,7 @@ class DriverHooks:
                 "the Worker of this task was closed or deleted; keep a reference to it, and close "
                 "it after the wait"
             )
+        group.driver.note_state()
         if (values := group.memory.values) is not None:
             values.settle(CHECKED)
         is_failed = group.placement is not None and group.placement.is_cancel_due
@@ -783,6 +788,18 @@ class DriverHooks:
                     self._handle(group)
             finally:
                 lock.release()
+
+    def note_state(self) -> None:
+        """Write what the Worker is doing to the progress table, because it is idle now."""
+        group = self._group()
+        if group is not None:
+            group.driver.note_state()
+
+    def note_interrupt(self, error: BaseException) -> None:
+        """Add what the Worker is doing to the exception of a signal that ends a wait."""
+        group = self._group()
+        if group is not None:
+            note_interrupt(error, group.driver, group.memory.descriptor)
 
     def end_child(self, child: int, cause: int) -> None:
         """Kill a child because a task exceeded its time limit, or because it must exit at once."""
@@ -802,8 +819,11 @@ class DriverHooks:
             driver.explain(cause, Failure.of(process.exit_error(process.exit)).pack())
             return
 
+        state = state_text(group.driver, group.memory.descriptor)
+
         def hung_error(ended: ChildExit) -> PtoError:
             error = ended.hung_error(task["timeout_s"])
+            error.add_note(f"state at the time limit:\n{state}")
             driver.explain(cause, Failure.of(error).pack())
             return error
 

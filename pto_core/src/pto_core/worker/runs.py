@@ -23,6 +23,7 @@ from pto_core.plugins import insight, observation, registered
 from pto_core.progress import Progress
 from pto_core.worker.child_group import ChildGroup
 from pto_core.worker.failures import Failure, RunErrors
+from pto_core.worker.live_state import note_interrupt
 
 if TYPE_CHECKING:
     from pto_insight.graphs import TaskGraph
@@ -206,6 +207,7 @@ class Runs:
             if error is None:
                 self.end(scope)
             else:
+                note_interrupt(error, self._driver, self._children.memory.descriptor)
                 bad_policy = self.abandon(scope, error)
                 if bad_policy is not None and isinstance(error, AbortedError):
                     raise bad_policy from error  # it is why the run was ended

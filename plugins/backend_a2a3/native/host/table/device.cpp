@@ -72,7 +72,7 @@ pto_status CardDevice::open(int32_t number, const Options& options, pto_error* e
     return status;
   }
   activity_.magic = PTO_ACTIVITY_MAGIC;
-  activity_.version = PTO_ABI_VERSION;
+  activity_.version = PTO_ACTIVITY_VERSION;
   activity_.device = number;
   return PTO_OK;
 }

@@ -108,6 +108,11 @@ class WorkerMemory:
         return *self.own_mappings, self.arena.mapping
 
     @property
+    def descriptor(self) -> int:
+        """The descriptor of the file that has the progress table at its beginning."""
+        return self._mapping.descriptor
+
+    @property
     def progress_table(self) -> int:
         """The address of the progress table and its doorbells."""
         return self._mapping.address
