@@ -114,12 +114,7 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="trace: keep the records of S seconds of each run",
     )
-    group.add_argument(
-        "--pmu",
-        action="store_true",
-        help="trace: also count cycles, instructions and misses of each kernel, where the system "
-        "permits it",
-    )
+    group.add_argument("--pmu", action="store_true", help="trace, and count cycles of kernels")
     group.add_argument(
         "--flight-recorder",
         action="store_true",

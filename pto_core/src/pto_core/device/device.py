@@ -164,7 +164,7 @@ class Device:
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
         files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
-        is_traced = _is_traced(trace, files, config)
+        is_traced = _is_traced(config, trace)
         dumped = self._dumping.begin(config, dump, self._runs + 1)
         if accesses or is_checked or writes_graph or dumped:
             packed = _logged(packed, written, dumped)
@@ -189,7 +189,7 @@ class Device:
         """
         self.tracing.last = None
         packed = _logged(self._packed(config, None))
-        is_traced = config is not None and bool(config.enable_l2_swimlane or config.enable_pmu)
+        is_traced = _is_traced(config, None)
         report = self._run(chip, args, packed, timeout_s, hazards, None, is_traced)
         return self._graph_of(report)
 
@@ -433,10 +433,10 @@ def _files_of(config: CallConfig, tracing: DeviceTracing, run: int) -> _Files | 
     )
 
 
-def _is_traced(trace: int | None, files: _Files | None, config: CallConfig | None) -> bool:
-    if config is not None and config.enable_pmu:
-        return True
-    return bool(trace) if trace is not None else files is not None and files.trace
+def _is_traced(config: CallConfig | None, trace: int | None) -> bool:
+    if config is None or config.enable_pmu:
+        return bool(trace) or config is not None
+    return bool(config.enable_l2_swimlane if trace is None else trace)
 
 
 def _logged(packed: bytes, written: bool = False, dumped: DumpedRun | None = None) -> bytes:
