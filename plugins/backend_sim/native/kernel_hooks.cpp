@@ -18,7 +18,7 @@ namespace {
 thread_local KernelPlace place_of_thread;
 // Where the thread continues when it leaves a kernel. The static storage model: with it, a handler
 // can read the variable without allocating memory.
-__thread sigjmp_buf* escape_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+__thread sigjmp_buf* leave_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 const Kernel& kernel_of(const pto_payload& payload) noexcept {
   return *reinterpret_cast<const Kernel*>(payload.kernel);
@@ -107,14 +107,14 @@ void set_place(const KernelPlace& place) noexcept {
 void call_in_place(int64_t* args) noexcept {
   sigjmp_buf escape;
   if (sigsetjmp(escape, 0) == 0) {
-    escape_of_thread = &escape;
+    leave_of_thread = &escape;
     kernel_of(*place_of_thread.payload).function(args);
   }
-  escape_of_thread = nullptr;
+  leave_of_thread = nullptr;
 }
 
 void leave_kernel() noexcept {
-  if (escape_of_thread != nullptr) siglongjmp(*escape_of_thread, 1);
+  if (leave_of_thread != nullptr) siglongjmp(*leave_of_thread, 1);
 }
 
 void take_text(const char* file, int32_t line, int32_t is_failure, const char* text) {
