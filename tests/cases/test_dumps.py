@@ -60,7 +60,8 @@ def test_a_sanitizer_names_the_line_of_a_wrong_access(case, tmp_path: Path) -> N
 
 def test_a_crash_leaves_the_arguments_of_its_kernel(case, tmp_path: Path) -> None:
     case.kernel("__builtin_trap();")
-    (report,) = case.json("--dump-level", "failed", "--out", str(tmp_path))["cases"]
+    options = ("--dump", "twice#3:f", "--dump-level", "failed", "--out", str(tmp_path))
+    (report,) = case.json(*options)["cases"]
     assert report["files"] == [str(tmp_path / DUMP)]
     (file,) = (tmp_path / DUMP).iterdir()
     dump = TaskDump.read(file)

@@ -13,7 +13,7 @@ from pto_insight.dumps.selection import Selection, selects_tensor
     [
         ("", [("add", 0), ("add", None)], []),
         ("add", [("add", 0), ("add", 7)], [("scale", 0)]),
-        ("add#3", [("add", 3)], [("add", 2), ("scale", 3), ("add", None)]),
+        ("add#3", [("add", 3), ("add", None)], [("add", 2), ("scale", 3), ("scale", None)]),
         ("#3-5", [("add", 3), ("scale", 5)], [("add", 2), ("add", 6)]),
         ("add#1, scale", [("add", 1), ("scale", 9)], [("add", 2)]),
     ],
@@ -30,6 +30,13 @@ def test_terms_select_tensors_by_position_name_and_place() -> None:
     assert selects_tensor(terms, 1, "x[1:2]")
     assert selects_tensor(terms, 2, "y")
     assert not selects_tensor(terms, 0, "c[64:128, 0:64]")
+
+
+def test_names_that_are_not_known_are_selected() -> None:
+    terms = Selection.of("add:x,add:2").terms_of("add", None)
+    assert selects_tensor(terms, 0, None)
+    by_position = Selection.of("add:2").terms_of("add", None)
+    assert [selects_tensor(by_position, at, None) for at in (1, 2)] == [False, True]
 
 
 def test_terms_select_runs_and_kernels_to_record() -> None:

@@ -263,7 +263,11 @@ class _Conversion:
         index, block = self._task_of.get(task_id, (None, 0))
         terms = self._selection.terms_of(record.name, index)
         arguments = tuple(self._argument(tensor, index) for tensor in record.tensors)
-        kept = [one for one in arguments if selects_tensor(terms, one.argument, one.name)]
+        kept = [
+            one
+            for one in arguments
+            if selects_tensor(terms, one.argument, None if index is None else one.name)
+        ]
         if not terms or (arguments and not kept):
             return None
         positions = {one.argument for one in kept}

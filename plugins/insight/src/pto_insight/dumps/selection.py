@@ -68,15 +68,22 @@ class Selection:
         return () if None in names else tuple(dict.fromkeys(name for name in names if name))
 
     def terms_of(self, kernel: str, task: int | None) -> list[Term]:
-        """Return the terms that select a task; ``task``: None if its number is not known."""
+        """Return the terms that may select a task; ``task``: None if its number is not known."""
         return [
             term
             for term in self.terms
-            if term.kernel in (None, kernel) and (term.tasks is None or task in term.tasks)
+            if term.kernel in (None, kernel)
+            and (task is None or term.tasks is None or task in term.tasks)
         ]
 
 
-def selects_tensor(terms: list[Term], argument: int, place: str) -> bool:
-    """Return whether one of the terms selects an argument, by its position or its name."""
-    names = (str(argument), place.replace(" ", ""), place.partition("[")[0])
-    return any(term.tensor is None or term.tensor in names for term in terms)
+def selects_tensor(terms: list[Term], argument: int, place: str | None) -> bool:
+    """Return whether one of the terms may select an argument, by its position or its name.
+
+    ``place``: None if it is not known.
+    """
+    texts = [term.tensor for term in terms]
+    if place is None:
+        return any(text is None or not text.isdigit() or text == str(argument) for text in texts)
+    names = (None, str(argument), place.replace(" ", ""), place.partition("[")[0])
+    return any(text in names for text in texts)
