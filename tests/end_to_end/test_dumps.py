@@ -23,6 +23,7 @@ from pto_core import (
 )
 from pto_core.errors import TaskFailedError, UsageError
 from pto_insight.dumps import TaskDump
+from pto_insight.dumps.recording import recover
 
 
 @kernel(core="aiv")
@@ -182,6 +183,42 @@ def test_the_limit_is_stated_when_it_is_reached(tmp_path: Path, capfd: Any) -> N
     shown = capfd.readouterr().err
     assert "records of calls were not kept; the limit of 3,000 bytes is reached" in shown
     assert "raise dump_limit_bytes" in shown
+
+
+def test_a_recording_belongs_to_its_run(tmp_path: Path) -> None:
+    folder = tmp_path / "it.device0.run1"
+    config = CallConfig(output_prefix=str(tmp_path / "it"))
+    meanwhile: list[Any] = []
+
+    def graph(rt, a: In, f: InOut):
+        tiles(rt, a, f)
+        meanwhile.append((recover(folder), (folder / "calls").exists()))
+        with (
+            open_device("a2a3sim", runtime="pto2") as other,
+            pytest.raises(UsageError, match=f"another run writes its dump to {folder}"),
+        ):
+            other.run(tiles, *inputs(), config=config, dump=True)
+
+    with open_device("a2a3sim", runtime="pto2") as device:
+        assert len(device.run(graph, *inputs(), config=config, dump=True).dumps) == 4
+    assert meanwhile == [((), True)]
+    assert recover(folder) == ()
+
+
+def test_earlier_files_remain_until_the_run_has_others(tmp_path: Path) -> None:
+    folder = tmp_path / "it.device0.run1"
+    config = CallConfig(output_prefix=str(tmp_path / "it"))
+
+    def run(*arrays: Any, dump: str) -> list[str]:
+        with open_device("a2a3sim", runtime="pto2") as device:
+            device.run(tiles, *arrays, config=config, dump=dump)
+        return sorted(path.name for path in folder.iterdir())
+
+    assert run(*inputs(), dump="add") == ["add#0.npz", "add#2.npz"]
+    with pytest.raises(UsageError):
+        run(inputs()[0], dump="scale")
+    assert sorted(path.name for path in folder.iterdir()) == ["add#0.npz", "add#2.npz"]
+    assert run(*inputs(), dump="scale#3") == ["scale#3.npz"]
 
 
 def test_chips_of_a_worker_write_their_dumps(tmp_path: Path) -> None:

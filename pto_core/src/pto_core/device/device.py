@@ -165,12 +165,12 @@ class Device:
         writes_graph = config is not None and config.enable_dep_gen != 0
         files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
         is_traced = _is_traced(config, trace)
-        dumped = self._dumping.begin(config, dump, self._runs + 1)
-        if accesses or is_checked or writes_graph or dumped:
-            packed = _logged(packed, written, dumped)
         used = None if is_checked else hazards
         followed = _followed(self._native, self.name, progress) if progress else _NO_BLOCK
+        dumped = self._dumping.begin(config, dump, self._runs + 1)
         with followed, dumped or _NO_BLOCK:
+            if accesses or is_checked or writes_graph or dumped:
+                packed = _logged(packed, written, dumped)
             report = self._run(chip, args, packed, timeout_s, used, files, is_traced, stream)
         return self._concluded(report, config if writes_graph else None, dumped, is_checked)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pto_core.errors import UsageError
-from pto_insight.dumps.recording import recover
+from pto_insight.dumps.recording import CALLS, recover
 from pto_insight.dumps.task_dump import TaskDump
 from pto_insight.dumps.text import compared, described, table
 
@@ -94,6 +94,7 @@ def _dumps_in(path: Path) -> dict[str, TaskDump]:
     if not found:
         folders = sorted(one.name for one in path.glob("*.run*") if one.is_dir())
         hint = f"; it has the runs {', '.join(folders[:8])}" if folders else ""
+        hint = "; its run has not ended" if (path / CALLS).exists() else hint
         raise UsageError(
             f"{path} has no dump of a task{hint}; pass a file or the folder of a run",
             name="dump",

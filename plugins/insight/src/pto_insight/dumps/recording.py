@@ -2,19 +2,20 @@
 
 The backend appends records to the file ``calls`` in the folder of the run. When the run has ended,
 the records become the files of tasks, and ``calls`` is removed. If the process dies during the run,
-``calls`` remains, and :func:`recover` converts it.
+``calls`` remains, and :func:`recover` converts it. Who writes or converts ``calls`` has locked it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,17 +81,24 @@ class DumpedRun:
         header = np.zeros(1, _HEADER)
         header["magic"], header["limit"], header["names"] = _MAGIC, facts["limit"], len(names)
         header["first"] = first = (_HEADER.itemsize + len(names) + len(text) + 7) // 8 * 8
+        advice = "use another folder for the files of a run"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for earlier in folder.glob("*.npz"):
-                earlier.unlink()
-            Path(self.file).write_bytes((header.tobytes() + names + text).ljust(first))
+            self._calls = _locked(folder / CALLS, "ab")
+            if self._calls is not None:
+                self._calls.truncate(0)
+                self._calls.write((header.tobytes() + names + text).ljust(first))
+                self._calls.flush()
         except OSError as error:
             raise UsageError(
-                f"{folder} cannot be written: {error}; use another folder for the files of a run",
+                f"{folder} cannot be written: {error}; {advice}", name="dump", value=str(folder)
+            ) from error
+        if self._calls is None:
+            raise UsageError(
+                f"another run writes its dump to {folder}; {advice}",
                 name="dump",
                 value=str(folder),
-            ) from error
+            )
 
     def finish(self, accesses: AccessLog | None) -> tuple[Path, ...]:
         """Write the files of the tasks, and return their paths. Raises UsageError."""
@@ -102,6 +110,9 @@ class DumpedRun:
                 name="dump",
                 value=str(self._folder),
             ) from error
+        finally:
+            assert self._calls is not None, "a run without the lock is refused"
+            self._calls.close()
 
     def __enter__(self) -> DumpedRun:
         return self
@@ -139,12 +150,32 @@ def begin_dump(
 
 
 def recover(folder: Path) -> tuple[Path, ...]:
-    """Convert the calls that a process left in a folder when it died; return the new files."""
-    return _converted(folder, None) if (folder / CALLS).is_file() else ()
+    """Convert the calls that a process left in a folder when it died; return the new files.
+
+    The calls of a run that has not ended remain.
+    """
+    if not (folder / CALLS).is_file():
+        return ()
+    calls = _locked(folder / CALLS, "r+b")
+    with calls or contextlib.nullcontext():
+        return () if calls is None else _converted(folder, None)
+
+
+def _locked(calls: Path, mode: str) -> BinaryIO | None:
+    """Open and lock a recording; return None if a run or a conversion has locked it."""
+    file: BinaryIO = calls.open(mode)  # type: ignore[assignment]
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_nlink:  # else it was converted between open and flock
+            return file
+    except BlockingIOError:
+        pass
+    file.close()
+    return None
 
 
 def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
-    """Write one file for each selected call, and remove the recording."""
+    """Write one file for each selected call, and remove the recording and earlier files."""
     file = folder / CALLS
     calls = np.memmap(file, np.uint8, "r")
     header = calls[: _HEADER.itemsize].view(_HEADER)[0]
@@ -169,6 +200,9 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
         ran = ", ".join(sorted(set(accesses.kernels.values())))
         reason = f"no task of the run matches {facts['selection']!r}; its kernels are {ran}"
         log.get(__name__).warning("dump", reason=reason)
+    if accesses is not None or len(calls) > header["first"]:  # else no call was made
+        for earlier in set(folder.glob("*.npz")) - files.keys():
+            earlier.unlink()
     file.unlink()
     with contextlib.suppress(OSError):
         if not files:
