@@ -9,7 +9,7 @@ import pytest
 
 from pto_core import CallConfig
 from pto_core.errors import UsageError
-from pto_core.kernels.call_config import with_access_log
+from pto_core.kernels.call_config import with_access_log, with_dump
 
 
 def test_defaults_are_the_published_ones() -> None:
@@ -81,6 +81,13 @@ def test_the_access_log_is_switched_on_in_packed_bytes() -> None:
     assert CallConfig.unpack(with_access_log(CallConfig(output_prefix="p").pack())) == CallConfig(
         enable_dep_gen=1, output_prefix="p"
     )
+
+
+def test_the_path_of_a_dump_ends_with_a_zero() -> None:
+    packed = CallConfig().pack()
+    assert with_dump(packed, 3, "x" * 1023).endswith(b"x\0")
+    with pytest.raises(UsageError, match="the path of the dump has 1024 bytes"):
+        with_dump(packed, 3, "é" * 512)
 
 
 def test_packed_configurations_can_be_unpacked() -> None:

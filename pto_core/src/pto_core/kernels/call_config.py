@@ -146,10 +146,21 @@ def with_access_log(packed: bytes, *, written: bool = False) -> bytes:
 
 
 def with_dump(packed: bytes, level: int, file: str) -> bytes:
-    """Return a packed configuration whose run writes a dump to a file; level 0: none."""
+    """Return a packed configuration whose run writes a dump to a file; level 0: none.
+
+    Raises UsageError if the path is too long.
+    """
+    path = os.fsencode(file)
+    if len(path) > _LONGEST_PREFIX:
+        raise UsageError(
+            f"the path of the dump has {len(path)} bytes: {shown(file)}; use a folder whose path "
+            f"is shorter: at most {_LONGEST_PREFIX} bytes in all",
+            name="dump",
+            value=file,
+        )
     changed = bytearray(packed)
     struct.pack_into("=i", changed, _DUMP_OFFSET, level)
-    struct.pack_into("1024s", changed, _PREFIX_OFFSET, os.fsencode(file))
+    struct.pack_into("1024s", changed, _PREFIX_OFFSET, path)
     return bytes(changed)
 
 
