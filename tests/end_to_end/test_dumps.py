@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from pto_core import (
     open_device,
 )
 from pto_core.errors import TaskFailedError, UsageError
+from pto_insight.commands import dump as dump_command
 from pto_insight.dumps import TaskDump
 from pto_insight.dumps.recording import recover
 
@@ -183,6 +186,36 @@ def test_the_limit_is_stated_when_it_is_reached(tmp_path: Path, capfd: Any) -> N
     shown = capfd.readouterr().err
     assert "records of calls were not kept; the limit of 3,000 bytes is reached" in shown
     assert "raise dump_limit_bytes" in shown
+
+
+def test_what_only_one_dump_has_is_a_difference(tmp_path: Path, capsys: Any) -> None:
+    config = CallConfig(output_prefix=str(tmp_path / "it"))
+    with open_device("a2a3sim", runtime="pto2") as device:
+        for dump in (True, "add#0:2,add#2", "add#0:1,add#2"):
+            device.run(tiles, *inputs(), config=config, dump=dump)
+    folders = [tmp_path / f"it.device0.run{run}" for run in (1, 2, 3)]
+
+    def compare(first: Path, second: Path) -> str:
+        parser = argparse.ArgumentParser()
+        dump_command.add_arguments(parser)
+        given = parser.parse_args(["diff", str(first), str(second)])
+        code = dump_command.run(given)
+        shown = capsys.readouterr().out
+        assert code == (shown != "0 of 1 tasks differ\n")
+        return shown
+
+    file = folders[0] / "add#2.npz"
+    assert compare(file, folders[1] / file.name) == "0 of 1 tasks differ\n"
+    shown = compare(folders[1], folders[2])
+    assert "  1: a[2:3, 0:4] before: only in the second dump\n" in shown
+    assert "  2: add#0.2 after: only in the first dump\n1 of 2 tasks differ\n" in shown
+    for task in (folders[1] / "add#0.npz", folders[2] / "add#0.npz"):
+        task.unlink()
+    compare(folders[1], folders[2])
+    only = f"only in {folders[0]}: add#0, scale#1, scale#3\n0 of 1 tasks differ\n"
+    assert compare(folders[0], folders[1]) == only
+    replace(TaskDump.read(file), state="failed").write(file)
+    assert "  failed -> returned\n" in compare(file, folders[1] / file.name)
 
 
 def test_a_recording_belongs_to_its_run(tmp_path: Path) -> None:

@@ -75,11 +75,12 @@ def _diff(first: Path, second: Path, dtype: str | None) -> int:
         print("\n".join(found[name]))
     if len(different) > _SHOWN:
         print(f"and {len(different) - _SHOWN} further tasks")
-    for path, only in ((first, one.keys() - other.keys()), (second, other.keys() - one.keys())):
+    alone = (first, one.keys() - other.keys()), (second, other.keys() - one.keys())
+    for path, only in alone:
         if only:
             print(f"only in {path}: {', '.join(sorted(only))}")
     print(f"{len(different)} of {len(found)} tasks differ")
-    return 1 if different else 0
+    return 1 if different or any(only for _, only in alone) else 0
 
 
 def _dumps_in(path: Path) -> dict[str, TaskDump]:

@@ -64,19 +64,23 @@ def table(dumps: list[TaskDump]) -> str:
 
 
 def compared(one: TaskDump, other: TaskDump, dtype: str | None) -> Iterator[str]:
-    """Yield a paragraph for each array that differs between two dumps of a task."""
-    for mine in one.arguments:
+    """Yield a paragraph for each difference between two dumps of a task: state, arrays, scalars."""
+    if one.state != other.state:
+        yield f"  {one.state} -> {other.state}"
+    mine, theirs = ({each.argument: each for each in dump.arguments} for dump in (one, other))
+    for at in sorted(mine.keys() | theirs.keys()):
         for phase in _PHASES:
-            first = _typed(one, mine, phase, dtype)
-            theirs = next((arg for arg in other.arguments if arg.argument == mine.argument), None)
-            second = None if theirs is None else _typed(other, theirs, phase, dtype)
-            if first is None or second is None:
+            first = _typed(one, mine[at], phase, dtype) if at in mine else None
+            second = _typed(other, theirs[at], phase, dtype) if at in theirs else None
+            change = difference(first, second)
+            if (first is None) != (second is None):
+                change = f"only in the {'first' if second is None else 'second'} dump"
+            if change is None:
                 continue
-            if (change := difference(first, second)) is not None:
-                lines = [f"  {mine.argument}: {mine.name or 'memory'} {phase}: {change}"]
-                if first.shape == second.shape:
-                    lines += [f"    |{row}|" for row in picture(_differs(first, second))]
-                yield "\n".join(lines)
+            lines = [f"  {at}: {(mine.get(at) or theirs[at]).name or 'memory'} {phase}: {change}"]
+            if first is not None and second is not None and first.shape == second.shape:
+                lines += [f"    |{row}|" for row in picture(_differs(first, second))]
+            yield "\n".join(lines)
     for at in sorted(one.scalars.keys() & other.scalars.keys()):
         values = one.scalars[at], other.scalars[at]
         if values[0] != values[1] and not _is_address(one, values[0]):
