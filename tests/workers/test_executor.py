@@ -138,6 +138,15 @@ def test_map_raises_timeout_error_and_cancels(held, tmp_path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_map_raises_timeout_error_if_the_program_asks_after_the_time_limit(worker) -> None:
+    with worker.executor() as executor:
+        found = executor.map(time.sleep, [0, 1], timeout=0.2)
+        assert next(found) is None
+        time.sleep(0.3)
+        with pytest.raises(TimeoutError):
+            next(found)
+
+
 def test_submits_after_the_shutdown_are_refused(worker) -> None:
     unused = worker.executor()
     unused.shutdown()

@@ -139,10 +139,11 @@ def test_a_handle_is_not_done_before_its_end(make) -> None:
         await_true(handle.running)
         assert not handle.done()
         assert concurrent.futures.wait([handle], timeout=0).not_done == {handle}
-        with pytest.raises(TimeoutError):
-            handle.result(0)
-        for wrong in ("1", -1, float("nan")):
-            with pytest.raises(UsageError, match=f"timeout is {wrong!r}; pass 0 or more seconds"):
+        for short in (0, -1, -0.5):
+            with pytest.raises(TimeoutError):
+                handle.result(short)
+        for wrong in ("1", float("nan")):
+            with pytest.raises(UsageError, match=f"timeout is {wrong!r}; pass a number of sec"):
                 handle.result(wrong)
         gate[0] = 1
         handle.result(WAIT_S)
@@ -394,6 +395,20 @@ def test_a_task_that_has_begun_is_not_cancelled(make, tmp_path) -> None:
         assert not handle.cancelled()
         gate[0] = 1
         handle.result(WAIT_S)
+
+
+def test_cancel_returns_true_for_a_task_that_an_exception_cancelled(make) -> None:
+    worker = make(num_sub_workers=1)
+    gate = worker.shared_array(1)
+    s = worker.session().__enter__()
+    running = s.submit(hold, gate, began := worker.shared_array(1))
+    await_true(lambda: began[0])
+    handle = s.submit(double, 1)
+    threading.Timer(0.05, lambda: gate.fill(1)).start()
+    s.__exit__(KeyError, KeyError(), None)
+    assert handle.cancel()
+    assert handle.cancelled()
+    assert not running.cancel()
 
 
 def test_waiters_see_a_cancelled_task(make) -> None:

@@ -87,7 +87,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         ended together with its child, which is started again; this needs
         ``on_worker_death="restart"``, otherwise it raises UsageError.
         """
-        if self._is_cancelled:
+        if self.cancelled():
             return True
         if self.has_ended:
             return False
@@ -124,7 +124,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the task has ended, with or without an error, or was cancelled.
 
-        Return False after ``timeout`` seconds.
+        Return False after ``timeout`` seconds. A negative timeout counts as 0.
         """
         if self.is_captured:
             raise UsageError(
@@ -134,13 +134,13 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             )
         if timeout is not None:
             seconds = number(timeout)
-            if seconds is None or not seconds[1] >= 0:
+            if seconds is None or seconds[1] != seconds[1]:
                 raise UsageError(
-                    f"timeout is {shown(timeout)}; pass 0 or more seconds, or None",
+                    f"timeout is {shown(timeout)}; pass a number of seconds, or None",
                     name="timeout",
                     value=timeout,
                 )
-            is_over = self._is_cancelled or super().wait(timeout) or self._is_cancelled
+            is_over = self._is_cancelled or super().wait(max(timeout, 0)) or self._is_cancelled
             return is_over and self._known_to_have_ended()
         # the engine ends a cancelled task only when its last producer has ended
         while not self._is_cancelled and not super().wait(_SLICE_S):
