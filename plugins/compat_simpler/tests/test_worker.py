@@ -172,6 +172,15 @@ def test_an_error_that_nobody_waited_for(vector: ChipCallable) -> None:
         worker.submit(handle, args)
 
 
+def test_an_exit_in_the_block_waits_for_the_runs(vector: ChipCallable) -> None:
+    a, b, out = arrays()
+    worker = Worker(level=2, platform="a2a3sim", runtime="tensormap_and_ringbuffer", device_id=2)
+    run = worker.submit(worker.register(vector), arguments(a, b, out))
+    worker.__exit__(SystemExit, SystemExit(), None)  # of sys.exit()
+    assert run.done()
+    assert (out == 42).all()
+
+
 @pytest.mark.parametrize(("level", "place"), [(2, "wait"), (2, "close"), (3, "block")])
 def test_an_interrupt_ends_a_run_that_does_not_return(level: int, place: str) -> None:
     command = [sys.executable, str(PROGRAMS / "endless.py"), str(level), place]

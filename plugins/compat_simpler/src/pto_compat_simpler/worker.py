@@ -161,9 +161,7 @@ class Worker(ABC):
         """Return a block that waits for runs. An interrupt, such as Ctrl-C, closes the Worker."""
         try:
             yield
-        except Exception:
-            raise
-        except BaseException:
+        except KeyboardInterrupt:
             self._abandon()
             raise
 
@@ -237,7 +235,7 @@ class Worker(ABC):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        if kind is not None and not issubclass(kind, Exception):
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._abandon()
         self.close()
 
