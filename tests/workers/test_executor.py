@@ -304,6 +304,11 @@ def fill(value: float, out: Out) -> None:
     out[:] = value
 
 
+@task
+def fill_with_options(out: Out, *, retries: int, **more: int) -> None:
+    out[:] = retries, more["worker"]
+
+
 @task(retries=1)
 def fail_first(x: int, *, more: int = 0) -> tuple[int, int]:
     if attempt() == 1:
@@ -321,6 +326,7 @@ def test_tasks_of_map_and_executors_write_arrays_and_run_again(worker) -> None:
         worker.map(add_one, [x, np.ones(2)])
     assert refused.value.__notes__ == ["items[1] of map is array([1., 1.])"]
     with worker.executor() as executor:
+        assert executor.submit(fill_with_options, x, retries=7, worker=9).result(WAIT_S)[1] == 9
         assert executor.submit(fill, 7, out=x).result(WAIT_S).tolist() == [7, 7]
         assert len(list(executor.map(add_one, [x, y], chunksize=2))) == 2
         assert executor.submit(fail_first, 3).result(WAIT_S) == (3, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 import threading
 import weakref
@@ -69,8 +70,9 @@ class WorkerExecutor(concurrent.futures.Executor):
             if target is _starred:
                 handle: TaskHandle[T] = session.submit(call_of(_starred, args[0]), *args)
             elif isinstance(target, Task) and target.is_task_per_call:
-                by_position, rest = target.bound(given, keywords)  # options have no precedence
-                handle = session.submit(target, *by_position, **rest)
+                by_position, rest = target.bound(given, keywords)
+                # apart from the options of submit, which have precedence over keywords
+                handle = session.submit(functools.partial(target, **rest), *by_position)
             else:
                 handle = session.submit(call_of(_call, fn), fn, args, kwargs)
             self._handles.add(handle)
