@@ -122,6 +122,10 @@ def with_options(x: Any, retries: int = 0) -> Any:
 
 
 @task
+def with_option_by_keyword(x: Any, *, retries: int) -> None: ...
+
+
+@task
 def count_up(out: Out) -> None:
     time.sleep(0.05)  # a task that does not wait for this one reads zeros
     out[...] = np.arange(out.size).reshape(out.shape)
@@ -676,6 +680,11 @@ def test_wrong_arguments_are_refused(worker) -> None:
             (lambda: s.submit(total, s.empty(3)), "annotate the parameter In, Out or InOut"),
             (lambda: s.submit(fill, 1, value), "must be an array"),
             (lambda: s.submit(with_options, 1, retries=7), "a parameter of with_options"),
+            (lambda: s.submit(with_options, 1, retries=7), "pass the argument by position"),
+            (
+                lambda: s.submit(with_option_by_keyword, 1, retries=7),
+                "a parameter of with_option_by_keyword; rename the parameter",
+            ),
             (lambda: pickle.dumps(value), "cannot be pickled"),
             (lambda: s.submit("text"), "not its name and not the result of a call"),
             (lambda: s.submit(value), "not the result of a call"),

@@ -592,6 +592,10 @@ class Session(TaskSubmitter, RunScope):
         )
 
 
+_END = "the end of the with block, which waits for the tasks"
+explain_names(Session, dict.fromkeys(("shutdown", "terminate", "join"), _END))
+
+
 def _kept(
     session: Session, submitted: TaskHandle, outputs: tuple[Any, ...] | Returned, views: list[Any]
 ) -> TaskHandle:
@@ -827,11 +831,13 @@ def _is_pending(handle: TaskHandle) -> bool:
 
 def _check_shadowed(target: Task[..., Any], passed: Mapping[str, object]) -> None:
     """Raise UsageError for an option that has the name of a parameter of the function."""
+    by_position = {name for name, *_ in target.signature.parameters}
     for name in target.shadowed:
         if passed[name] not in (None, False, ()):
+            advice = "pass the argument by position, or " if name in by_position else ""
             raise UsageError(
-                f"{name} is an option of submit and a parameter of {target.name}; pass the "
-                "argument by position, or use another name for the parameter",
+                f"{name} is an option of submit and a parameter of {target.name}; {advice}rename "
+                "the parameter",
                 name=name,
                 value=passed[name],
             )
