@@ -70,3 +70,14 @@ def test_a_crash_leaves_the_arguments_of_its_kernel(case, tmp_path: Path) -> Non
     again = case.command("replay", str(file))
     assert again.returncode == 4
     assert "the call of twice.0 ended with SIG" in again.stderr
+
+
+def test_the_arguments_of_a_failed_assertion_are_kept(case, tmp_path: Path) -> None:
+    source = case.kernel("f[0] = 3; PTO_ASSERT(a[0] != 2);").folder / "kernels" / "twice.cpp"
+    source.write_text('#include "pto/kernel/print.hpp"\n' + source.read_text())
+    (report,) = case.json("--dump-level", "failed", "--out", str(tmp_path))["cases"]
+    assert "a[0] != 2" in report["errors"][0]["message"]
+    (file,) = (tmp_path / DUMP).iterdir()
+    dump = TaskDump.read(file)
+    assert (file.name, dump.state) == ("twice#0.npz", "failed")
+    assert (dump.before[1].view("f4")[0], dump.after[1].view("f4")[0]) == (0, 3)

@@ -108,7 +108,6 @@ void Cores::execute(uint32_t index, pto_activity_slot& slot, uint32_t worker) no
   note_return(slot);
   if (core.has_place) {
     set_place({});
-    if (faults_[index].status != PTO_OK && !core.faulted) complete_fault(core, index);
     if (kernel_of(core).has_hooks) pipe_states_.end(core.payload->task);
   }
   if (memory_.checking() && !core.faulted) check_buffers(core, index);
@@ -151,7 +150,7 @@ void Cores::call_observed(Core& core, uint32_t index, uint32_t worker) noexcept 
   if (timing_) core.busy_ns += clock_ns() - start;
   if (!is_dumped) return;
   if (memory_.checking() && !core.faulted) check_buffers(core, index);
-  dump_.after(call_of_kernel, core.faulted);
+  dump_.after(call_of_kernel, core.faulted || (core.has_place && has_left_kernel()));
 }
 
 void Cores::call_measured(Core& core, uint32_t index) noexcept {
@@ -179,7 +178,9 @@ void Cores::call_recorded(Core& core, uint32_t index,
   auto* args = reinterpret_cast<int64_t*>(pto_payload_args(core.payload));
   const auto function = core.has_place ? call_in_place : kernel_of(core).function;
   const int signal = call_until_fault(function, args);
+  if (signal != 0) forget_kernel();
   set_recorder(nullptr);
+  take_failure(core, index);
   recorder.end(ranges[0].task, index, ranges);
   if (signal != 0) fail_crashed(core, index, signal, recorder.last(), ranges);
 }
@@ -224,6 +225,12 @@ void Cores::call(Core& core, uint32_t index) noexcept {
   if (kernel.function == nullptr) return call_back(core, index);
   const auto function = core.has_place ? call_in_place : kernel.function;
   function(reinterpret_cast<int64_t*>(pto_payload_args(core.payload)));
+  take_failure(core, index);
+}
+
+// Ends the task if an assertion of its kernel has failed.
+void Cores::take_failure(Core& core, uint32_t index) noexcept {
+  if (core.has_place && faults_[index].status != PTO_OK) complete_fault(core, index);
 }
 
 void Cores::call_back(Core& core, uint32_t index) noexcept {

@@ -19,6 +19,21 @@ thread_local KernelPlace place_of_thread;
 // Where the thread continues when it leaves a kernel. The static storage model: with it, a handler
 // can read the variable without allocating memory.
 __thread sigjmp_buf* leave_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+// Whether the thread has left its last kernel, or leaves it when it returns from HostCode.
+__thread volatile bool is_leaving __attribute__((tls_model("initial-exec"))) = false;
+__thread volatile bool is_in_host_code __attribute__((tls_model("initial-exec"))) = false;
+
+// Code that a kernel calls and that takes locks. A signal must not make the thread leave it.
+class HostCode {
+ public:
+  HostCode() noexcept { is_in_host_code = true; }
+  HostCode(const HostCode&) = delete;
+  HostCode& operator=(const HostCode&) = delete;
+  ~HostCode() {
+    is_in_host_code = false;
+    if (is_leaving) leave_kernel();
+  }
+};
 
 const Kernel& kernel_of(const pto_payload& payload) noexcept {
   return *reinterpret_cast<const Kernel*>(payload.kernel);
@@ -106,6 +121,7 @@ void set_place(const KernelPlace& place) noexcept {
 
 void call_in_place(int64_t* args) noexcept {
   sigjmp_buf escape;
+  is_leaving = false;
   if (sigsetjmp(escape, 0) == 0) {
     leave_of_thread = &escape;
     kernel_of(*place_of_thread.payload).function(args);
@@ -113,11 +129,23 @@ void call_in_place(int64_t* args) noexcept {
   leave_of_thread = nullptr;
 }
 
+void forget_kernel() noexcept {
+  leave_of_thread = nullptr;
+  is_in_host_code = false;
+}
+
 void leave_kernel() noexcept {
-  if (leave_of_thread != nullptr) siglongjmp(*leave_of_thread, 1);
+  if (leave_of_thread == nullptr) return;
+  is_leaving = true;
+  if (!is_in_host_code) siglongjmp(*leave_of_thread, 1);
+}
+
+bool has_left_kernel() noexcept {
+  return is_leaving;
 }
 
 void take_text(const char* file, int32_t line, int32_t is_failure, const char* text) {
+  const HostCode is_running;
   const KernelPlace& place = place_of_thread;
   if (place.payload == nullptr) {  // a thread that the kernel has started
     std::fprintf(stderr, "pto: a thread of a kernel, %s:%d: %s\n", name_of(file), line, text);
@@ -141,6 +169,7 @@ uint32_t get_subblock_id() {
 void* get_pipe_shared_state(uint64_t key, size_t bytes) {
   const KernelPlace& place = place_of_thread;
   if (place.payload == nullptr) return nullptr;
+  const HostCode is_running;
   return place.states->find(place.payload->task, key, bytes);
 }
 

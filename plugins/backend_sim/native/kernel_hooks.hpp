@@ -86,6 +86,10 @@ void call_in_place(int64_t* args) noexcept;
 // Abandons the kernel that call_in_place() runs on this thread, if there is one. A handler of a
 // signal may call it.
 void leave_kernel() noexcept;
+// Whether the last call of call_in_place() on this thread returned early.
+bool has_left_kernel() noexcept;
+// Called after a jump out of call_in_place(), whose frame then no longer exists.
+void forget_kernel() noexcept;
 
 // Returns the AIV lane of the core in a task on several cores: 0 or 1.
 uint32_t get_subblock_id();

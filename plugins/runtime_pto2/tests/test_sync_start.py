@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pto_core import Worker, open_device
+from pto_core import CallConfig, Worker, open_device
 from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, OrchestrationSource
 from pto_core.errors import OrchestrationError, TaskFailedError, TaskTimeoutError
+from pto_insight.dumps import TaskDump
 
 SOURCES = Path(__file__).parent / "published_2026_08"
 PROGRAMS = (
@@ -81,11 +82,17 @@ def test_more_blocks_than_cores_end_the_run_with_the_published_code(device: Devi
     assert int(blocks) == int(cores) + 1
 
 
-def test_a_failed_assertion_ends_the_kernels_that_wait(device: Device, capfd) -> None:
+def test_a_failed_assertion_ends_the_kernels_that_wait(
+    device: Device, capfd, tmp_path: Path
+) -> None:
     place = r"task \d+ of ring \d+: kernel cohort_kernel.* on AIV \d+: the assertion at "
     values = r"cohort_kernel\.cpp:\d+ failed: place != FAILS \(1 != 1\): of \d+"
-    with pytest.raises(TaskFailedError, match=place + values):
-        run(device, "often", FAILING)
+    config = CallConfig(enable_dump_tensor=1, output_prefix=str(tmp_path / "it"))
+    with pytest.raises(TaskFailedError, match=place + values) as caught:
+        run(device, "often", FAILING, config=config)
+    dumps = [TaskDump.read(path) for path in tmp_path.glob("*/*.npz")]
+    assert {dump.state for dump in dumps} == {"failed"}
+    assert len(dumps) == int(str(caught.value).rpartition(" ")[2]), "of those that were ended, too"
     texts = re.findall(
         r"^pto: cohort_kernel\S* \(.*\), cohort_kernel.cpp:\d+: block (\d+)$",
         capfd.readouterr().err,
@@ -95,6 +102,15 @@ def test_a_failed_assertion_ends_the_kernels_that_wait(device: Device, capfd) ->
     with pytest.raises(TaskFailedError, match=r"failed: lane == 0 \(1 == 0\)"):
         run(device, "through_pipes", FAILING)
     assert run(device, "often")[:2].tolist() == [1.0, 1.0]
+
+
+def test_a_kernel_that_crashed_is_not_ended_again() -> None:
+    failing = chip("-DFAILS=1", "-DCRASHES")
+    settings = {"measure": True, "sim.mode": "deterministic"}
+    with open_device("a2a3sim", runtime="pto2", block_dim=2, settings=settings) as device:
+        with pytest.raises(TaskFailedError, match=r"the assertion at|crashed with SIGSEGV"):
+            run(device, "through_pipes", failing, accesses=True)
+        assert run(device, "apart", failing)[:40].tolist() == [1.0] * 40
 
 
 def test_a_failed_assertion_in_a_chip_of_a_worker_fails_its_task(capfd) -> None:

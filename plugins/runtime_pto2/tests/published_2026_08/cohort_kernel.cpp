@@ -138,6 +138,10 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   const auto tiles = static_cast<uint32_t>(args[1]);
   float tile[16];
 #ifdef __DAV_CUBE__
+#ifdef FAILS
+  while (pipe(uint64_t{0}).popped == 0) {  // for ever
+  }
+#endif
   float* out = data<float>(*reinterpret_cast<const ChipTensor*>(args[0])) + get_block_idx(args);
   *out = 0;
   for (uint32_t i = 0; i < tiles; ++i) {
@@ -153,6 +157,9 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   const uint32_t lane = pto_sim_get_subblock_id();
 #ifdef FAILS
   PTO_ASSERT(lane == 0);
+#endif
+#ifdef CRASHES
+  *reinterpret_cast<volatile float*>(uint64_t{64}) = 1;
 #endif
   for (uint32_t i = lane; i < tiles; i += 2) {
     pipe(lane).pop(tile);
