@@ -245,3 +245,32 @@ def test_an_access_at_the_end_of_an_asynchronous_block_is_an_error(make: Any) ->
         asyncio.run(program())
     with worker.session(hazards="check") as s:
         assert s.submit(double, y, x).result() is x
+
+
+PROFILED = """
+import sys
+from pto_core import Out, Worker, task
+from pto_core.errors import HostAccessError
+
+@task
+def fill(out: Out):
+    out[:] = 1
+
+with Worker(level=3, num_sub_workers=1) as worker:
+    out = worker.shared_array(8)
+    try:
+        with worker.session(hazards="check") as s:
+            s.submit(fill, out)
+            out[0] = 2
+    except HostAccessError:
+        print("reported")
+calls = []
+sys.setprofile(lambda frame, event, argument: calls.append(event))
+print("called", flush=True)
+"""
+
+
+def test_a_program_can_be_profiled_after_an_error() -> None:
+    profiled = [sys.executable, "-c", PROFILED]
+    run = subprocess.run(profiled, capture_output=True, text=True, timeout=60, check=False)
+    assert (run.stdout, run.returncode) == ("reported\ncalled\n", 0), run.stderr

@@ -85,7 +85,7 @@ nb::object text_of(const char* text, size_t bytes) {
 }
 
 nb::dict child_state(const ProgressTable& progress, int32_t child) {
-  const ChildState& state = state_of(progress, child);
+  const LiveChild& state = state_of(progress, child);
   const ChildRecord& record = progress.child(child);
   nb::dict found;
   found["child"] = child;
@@ -105,7 +105,7 @@ nb::dict child_state(const ProgressTable& progress, int32_t child) {
 }
 
 nb::dict worker_state(const ProgressTable& progress) {
-  const WorkerState& state = state_of(progress);
+  const LiveWorker& state = state_of(progress);
   nb::dict found;
   found["path"] = text_of(state.path, sizeof state.path);
   found["time_ns"] = state.time_ns;
@@ -127,11 +127,11 @@ bool read_at(int file, void* to, size_t bytes, size_t offset) {
 }
 
 // Copy the table of another process until no field of its state has changed meanwhile.
-bool read_whole(int file, uint32_t children, std::vector<ChildState>& memory) {
+bool read_whole(int file, uint32_t children, std::vector<LiveChild>& memory) {
   constexpr int kAttempts = 1000;
   const uint64_t bytes = ProgressTable::bytes_needed(children);
   const uint64_t place = ProgressTable::state_offset(children);
-  memory.resize(bytes / sizeof(ChildState) + 1);
+  memory.resize(bytes / sizeof(LiveChild) + 1);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t before = 0, after = 0;
     if (!read_at(file, &before, sizeof before, place) || !read_at(file, memory.data(), bytes, 0) ||
@@ -146,8 +146,8 @@ bool read_whole(int file, uint32_t children, std::vector<ChildState>& memory) {
 
 nb::object read_state(int file) {
   constexpr uint32_t kMostChildren = 1 << 16;
-  std::vector<ChildState> head(1);
-  static_assert(sizeof(ChildState) >= sizeof(ProgressTableHeader));
+  std::vector<LiveChild> head(1);
+  static_assert(sizeof(LiveChild) >= sizeof(ProgressTableHeader));
   const ProgressTableHeader& header = ProgressTable(head.data()).header();
   if (!read_at(file, head.data(), sizeof header, 0) || header.magic != kStateMagic)
     return nb::none();
@@ -155,7 +155,7 @@ nb::object read_state(int file) {
   found["version"] = header.version;
   found["process"] = header.process;
   if (header.version != kStateVersion || header.children > kMostChildren) return found;
-  std::vector<ChildState> memory;
+  std::vector<LiveChild> memory;
   if (!read_whole(file, header.children, memory)) return nb::none();
   found["worker"] = worker_state(ProgressTable(memory.data()));
   return found;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "bindings.hpp"
 #include "driver/run_scope.hpp"
@@ -196,14 +197,15 @@ struct LongTask {
   SubmitPosition place;
 };
 
-// Update the frames that run, and return the tasks that are new in the table.
-std::vector<LongTask> note_frames(DriverCore& core, uint64_t now_ns) {
+// Update the frames that run, and return the tasks that are new in the table. `last_ns`: the time
+// of the last look, before which a frame that is new did not start.
+std::vector<LongTask> note_frames(DriverCore& core, uint64_t last_ns, uint64_t now_ns) {
   std::vector<LongTask> found;
   for (size_t i = 0; i < core.links.size(); ++i) {
     const auto child = static_cast<int32_t>(i);
     const ChildLink& link = *core.links[i];
     const ChildRecord& record = core.progress.child(child);
-    ChildState& state = state_of(core.progress, child);
+    LiveChild& state = state_of(core.progress, child);
     state.sent = link.sent();
     state.presence = link.presence.is_ready ? 1 : link.presence.is_lost ? 2 : 0;
     const uint64_t completed = record.completed.load();
@@ -211,7 +213,9 @@ std::vector<LongTask> note_frames(DriverCore& core, uint64_t now_ns) {
     const bool is_running = started > completed && started > link.completed();
     if (!is_running || started != state.count) {
       state.count = is_running ? started : 0;
-      state.since_ns = record.wants_clock.load() != 0 ? record.started_ns.load() : now_ns;
+      const uint64_t started_ns = record.started_ns.load();  // of an earlier frame without a clock
+      state.since_ns =
+          record.wants_clock.load() != 0 && started_ns >= last_ns ? started_ns : now_ns;
       state.callable[0] = state.file[0] = 0;
     } else if (state.callable[0] == 0) {
       const int64_t task = link.frame(started).task;
@@ -222,7 +226,7 @@ std::vector<LongTask> note_frames(DriverCore& core, uint64_t now_ns) {
   return found;
 }
 
-// Write what the Worker does to the progress table; see WorkerState. The GIL is held from the begin
+// Write what the Worker does to the progress table; see LiveWorker. The GIL is held from the begin
 // to the end of a change, so only one thread changes it.
 void note_state(WorkerDriver& self) {
   constexpr uint64_t kLeastNs = 20'000'000;
@@ -230,19 +234,19 @@ void note_state(WorkerDriver& self) {
   Driver& driver = self.driver();
   const Role role = driver.ask();
   DriverCore& core = role->core;
-  WorkerState& state = state_of(core.progress);
+  LiveWorker& state = state_of(core.progress);
   if (driver.flags().is_closed || now_ns - state.time_ns < kLeastNs) return;
   const DriverStatistics counts = statistics_of(core);
   state.sequence.fetch_or(1, std::memory_order_acq_rel);
-  state.time_ns = now_ns;
+  const uint64_t last_ns = std::exchange(state.time_ns, now_ns);
   state.submitted = counts.tasks.submitted;
   state.finished = counts.tasks.finished;
   state.failed = counts.tasks.failed;
   state.poisoned = counts.tasks.poisoned;
   state.waiting = counts.waiting;
   state.in_flight = counts.in_flight;
-  for (const LongTask& each : note_frames(core, now_ns)) {
-    ChildState& child = state_of(core.progress, each.child);
+  for (const LongTask& each : note_frames(core, last_ns, now_ns)) {
+    LiveChild& child = state_of(core.progress, each.child);
     child.task = each.task;
     std::string file;
     child.line = 0;

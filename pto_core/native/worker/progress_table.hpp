@@ -78,7 +78,7 @@ struct alignas(64) ChildRecord {
 constexpr uint64_t kStateMagic = 0x454b524f574f5450;  // "PTOWORKE"
 constexpr uint32_t kStateVersion = 1;                 // of the layout of the whole table
 
-struct alignas(64) ChildState {
+struct alignas(64) LiveChild {
   char path[64];  // empty: the place has no child
   uint64_t sent;
   uint32_t presence;  // 0: not ready yet, or being restarted; 1: ready; 2: lost
@@ -90,7 +90,7 @@ struct alignas(64) ChildState {
   char file[160];
 };
 
-struct alignas(64) WorkerState {
+struct alignas(64) LiveWorker {
   std::atomic<uint64_t> sequence;
   uint64_t time_ns;  // when the fields were written (CLOCK_MONOTONIC)
   int64_t submitted;
@@ -113,7 +113,7 @@ struct ProgressTableHeader {
 };
 
 static_assert(sizeof(ProgressTableHeader) == 192);
-static_assert(sizeof(WorkerState) == 128 && sizeof(ChildState) == 384);
+static_assert(sizeof(LiveWorker) == 128 && sizeof(LiveChild) == 384);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 enum class Requirement { kPending, kMet, kFailed };
@@ -123,9 +123,9 @@ enum class Requirement { kPending, kMet, kFailed };
 class ProgressTable {
  public:
   static uint64_t bytes_needed(uint32_t children) {
-    return state_offset(children) + sizeof(WorkerState) + children * sizeof(ChildState);
+    return state_offset(children) + sizeof(LiveWorker) + children * sizeof(LiveChild);
   }
-  // Return the offset of the WorkerState, which follows the records of the children. After it come
+  // Return the offset of the LiveWorker, which follows the records of the children. After it come
   // the states of the children.
   static uint64_t state_offset(uint32_t children) {
     return sizeof(ProgressTableHeader) + children * sizeof(ChildRecord);
@@ -297,12 +297,12 @@ class ProgressTable {
   std::byte* memory_;
 };
 
-inline WorkerState& state_of(const ProgressTable& table) {
+inline LiveWorker& state_of(const ProgressTable& table) {
   auto* memory = reinterpret_cast<std::byte*>(&table.header());
-  return *reinterpret_cast<WorkerState*>(memory + ProgressTable::state_offset(table.children()));
+  return *reinterpret_cast<LiveWorker*>(memory + ProgressTable::state_offset(table.children()));
 }
-inline ChildState& state_of(const ProgressTable& table, int32_t child) {
-  return reinterpret_cast<ChildState*>(&state_of(table) + 1)[child];
+inline LiveChild& state_of(const ProgressTable& table, int32_t child) {
+  return reinterpret_cast<LiveChild*>(&state_of(table) + 1)[child];
 }
 
 }  // namespace pto::worker

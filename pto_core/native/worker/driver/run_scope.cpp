@@ -79,9 +79,17 @@ void RunScope::protect(std::vector<UsedRange> used) {
   if (pages_) pages_->set(std::move(used));
 }
 
-void RunScope::withdraw_error() {
-  if (pages_ && nb::len(records_) > 0)
-    PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), nullptr);
+// The interpreter raises the exception in eval(). CPython 3.11 keeps a flag if the exception is
+// withdrawn by PyThreadState_SetAsyncExc(thread, NULL), and then the next call never returns while
+// a profile function is set.
+nb::object RunScope::withdraw_error() {
+  if (!pages_ || nb::len(records_) == 0) return nb::none();
+  try {
+    nb::module_::import_("builtins").attr("eval")("None");
+  } catch (nb::python_error& raised) {
+    if (!raised.matches(error_)) return nb::borrow(raised.value());
+  }
+  return nb::none();
 }
 
 namespace {
@@ -150,11 +158,11 @@ void RunScope::end() {
 void RunScope::exit(nb::handle self, nb::handle error) {
   RunScope& scope = *nb::inst_ptr<RunScope>(self);
   if (!scope.run_.is_valid()) return scope.end();
-  scope.withdraw_error();
+  const nb::object other = scope.withdraw_error();
   std::exception_ptr raised;
   if (scope.run()->outcomes) {
     try {
-      self.attr("_leave")(error);
+      self.attr("_leave")(other.is_none() ? error : nb::handle(other));
     } catch (nb::python_error&) {
       raised = std::current_exception();
     }
@@ -164,6 +172,10 @@ void RunScope::exit(nb::handle self, nb::handle error) {
   }
   scope.end();
   if (raised) std::rethrow_exception(raised);
+  if (!other.is_none()) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(other.ptr())), other.ptr());
+    throw nb::python_error();
+  }
 }
 
 namespace {
@@ -199,7 +211,8 @@ void bind_accesses(nb::class_<RunScope>& bound) {
       .def(
           "__aexit__",
           [](nb::handle_t<RunScope> self, nb::args raised) {
-            nb::inst_ptr<RunScope>(self)->withdraw_error();
+            const nb::object other = nb::inst_ptr<RunScope>(self)->withdraw_error();
+            if (!other.is_none()) nb::inst_ptr<RunScope>(self)->interrupt();
             const nb::object exit = self.attr("__exit__");
             const nb::object leave =
                 nb::module_::import_("functools").attr("partial")(exit, *raised);

@@ -46,7 +46,8 @@ class RunScope : public ProtectedPages::Owner {
   void protect(std::vector<UsedRange> used);
   int64_t foreign_access() const { return foreign_access_; }
   // Drop the exception that this thread was to get, because the end of the run reports the access.
-  void withdraw_error();
+  // Return another exception that was pending, such as KeyboardInterrupt, or None.
+  nb::object withdraw_error();
   // Call `self._leave(error)`, which ends the run. If that call raises before it has ended the run,
   // end it here. A capture is dropped without that call.
   static void exit(nb::handle self, nb::handle error);
