@@ -42,8 +42,10 @@ constexpr uint32_t next_sequence(uint32_t sequence) noexcept {
 
 class Cores {
  public:
-  Cores(DeviceMemory& memory, Tracer& tracer, Dump& dump, KernelLog& log, bool timing) noexcept
-      : memory_(memory), tracer_(tracer), dump_(dump), log_(log), timing_(timing) {}
+  // `log_json`: whether texts of kernels are written as JSON, with the number of the device.
+  Cores(DeviceMemory& memory, Tracer& tracer, Dump& dump, int32_t device, bool log_json,
+        bool timing) noexcept
+      : memory_(memory), tracer_(tracer), dump_(dump), log_(device, log_json), timing_(timing) {}
   Cores(const Cores&) = delete;
   Cores& operator=(const Cores&) = delete;
   ~Cores();
@@ -110,7 +112,7 @@ class Cores {
   DeviceMemory& memory_;
   Tracer& tracer_;
   Dump& dump_;
-  KernelLog& log_;
+  KernelLog log_;
   const bool timing_;
   const pto_measurement* measurement_ = nullptr;
   std::unique_ptr<PageGuard> guard_;

@@ -24,8 +24,7 @@ SimDevice::SimDevice(int32_t id, const Options& options)
       process_(getpid()),
       memory_(options.check, options.gaps),
       dump_(memory_),
-      log_(id, options.log_json),
-      cores_(memory_, tracer_, dump_, log_, options.timing),
+      cores_(memory_, tracer_, dump_, id, options.log_json, options.timing),
       run_(cores_, tracer_, options.mode == Mode::deterministic) {}
 
 SimDevice::~SimDevice() = default;

@@ -115,7 +115,6 @@ class SimDevice {
   Loader loader_;
   ActivityPage activity_;
   Dump dump_;
-  KernelLog log_;
   Cores cores_;
   SimRun run_;
   std::unique_ptr<Engine> engine_;

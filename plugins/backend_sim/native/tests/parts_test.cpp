@@ -96,8 +96,7 @@ TEST(registers_follow_the_protocol) {
   DeviceMemory memory(false);
   Tracer tracer;
   Dump dump(memory);
-  KernelLog log(0, false);
-  Cores cores(memory, tracer, dump, log, false);
+  Cores cores(memory, tracer, dump, 0, false, false);
   CHECK_EQUAL(cores.open(nullptr), PTO_OK);
   cores.reset(make_topology(24, 3));
   ActivityPage activity;
