@@ -196,7 +196,7 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
             files[path] = dump
     if int(header["lost"]):
         _warn_of_losses(int(header["lost"]), int(header["error"]), int(facts["limit"]))
-    if not files and accesses is not None and facts["level"] > 1:
+    elif not files and accesses is not None and facts["level"] > 1:
         ran = ", ".join(sorted(set(accesses.kernels.values())))
         reason = f"no task of the run matches {facts['selection']!r}; its kernels are {ran}"
         log.get(__name__).warning("dump", reason=reason)
@@ -212,7 +212,8 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
 
 
 def _warn_of_losses(lost: int, error: int, limit: int) -> None:
-    why = f"the limit of {limit:,} bytes is reached: select fewer tasks, or raise dump_limit_bytes"
+    why = f"the limit dump_limit_bytes of {limit:,} bytes is reached: raise it, or select fewer "
+    why += "kernels, because a task number limits the files, but not what is recorded"
     why = os.strerror(error) if error else why
     log.get(__name__).warning("dump", reason=f"{lost} records of calls were not kept; {why}")
 
