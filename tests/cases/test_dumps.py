@@ -28,6 +28,13 @@ def test_a_case_is_dumped_shown_compared_and_replayed(case, tmp_path: Path) -> N
     assert (same.returncode, "20 calls: min " in same.stdout) == (0, True)
     assert same.stdout.endswith("twice#0: as in the run\n")
 
+    source = dump.request.source
+    mode = source.stat().st_mode
+    source.chmod(0o666)
+    refused = case.command("replay", str(file))
+    assert (refused.returncode, f"{source} is not used" in refused.stderr) == (2, True)
+    source.chmod(mode)
+
     case.kernel("f[7] = 1; a[7] = 4;")  # the right result is 4, and this kernel writes 8
     assert case.command("replay", str(file)).returncode == 0, "the library of the run is used"
     changed = case.command("replay", str(file), "--rebuild", "--debugger", "env SEEN=1")

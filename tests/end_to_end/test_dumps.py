@@ -240,6 +240,14 @@ def test_a_recording_belongs_to_its_run(tmp_path: Path) -> None:
     assert recover(folder) == ()
 
 
+def test_a_recording_that_others_can_write_is_not_converted(tmp_path: Path) -> None:
+    file = tmp_path / "calls"
+    file.touch()
+    file.chmod(0o666)
+    with pytest.raises(UsageError, match=f"{file} is not converted, .*every user can change it"):
+        recover(tmp_path)
+
+
 def test_earlier_files_remain_until_the_run_has_others(tmp_path: Path) -> None:
     folder = tmp_path / "it.device0.run1"
     config = CallConfig(output_prefix=str(tmp_path / "it"))

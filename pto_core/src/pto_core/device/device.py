@@ -323,7 +323,8 @@ class Device:
     def interrupt(self) -> None:
         """End the run of another thread with a KeyboardInterrupt, as Ctrl-C does on this thread.
 
-        Without a run, this call does nothing.
+        An orchestration in Python ends at its next wait in ``rt``. Copies and the wait for a stream
+        are not interrupted. Without a run, this call does nothing.
         """
         self._native.interrupt()
 

@@ -454,7 +454,7 @@ def poisoned_error(place: TaskPlace, root: TaskPlace, cause: PtoError | None) ->
     happened = "was cancelled" if isinstance(cause, CancelledError) else "failed"
     error = TaskPoisonedError(
         f"{place.name} did not run because {root.name}, on which it depends, {happened}; submit "
-        "that task again for a new value, or write its array with a task that has it as Out",
+        "that task again; if it wrote an array, a task that has the array as Out can replace it",
         task=place.task,
         callable=place.callable,
         file=place.file,

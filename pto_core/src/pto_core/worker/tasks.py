@@ -240,6 +240,7 @@ _UNKNOWN = Direction.UNSPECIFIED
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
 
 
+_READ_ONLY_TEXTS = ("destination is read-only", "array is read-only")  # of NumPy
 _READ_ONLY_ARRAYS = (
     "arrays of In parameters, and arrays inside of objects, are read-only: annotate the parameter "
     "InOut to write into the array, or write into a copy, x.copy()"
@@ -585,7 +586,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         try:
             result = self._checked(*values, **keywords)
         except ValueError as error:
-            if "read-only" in str(error):
+            if str(error).endswith(_READ_ONLY_TEXTS):
                 error.add_note(_READ_ONLY_ARRAYS)
             raise
         require_executed("task function", name, result)

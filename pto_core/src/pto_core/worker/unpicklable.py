@@ -78,7 +78,9 @@ def _parts(value: object) -> Parts:
         return  # its class decides what is pickled
     if isinstance(value, Mapping):
         yield from ((f"[{shown(key)}]", part) for key, part in value.items())
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, set | frozenset):
+        yield from ((f" (element {shown(part)})", part) for part in value)
+    elif isinstance(value, list | tuple):
         yield from ((f"[{index}]", part) for index, part in enumerate(value))
     slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     members = _MEMBERS if isinstance(value, MethodType | functools.partial) else ()
