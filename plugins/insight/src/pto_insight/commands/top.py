@@ -219,8 +219,7 @@ class _Look:
             "command": _command(root),
             "age_s": _age_s(root),
             "pids": sorted(pids),
-            "rss_bytes": sum(_number(pid, "VmRSS") - _number(pid, "RssShmem") for pid in pids)
-            * 1024,
+            "rss_bytes": sum(map(_own_bytes, pids)),
             "shared_bytes": sum(shared),
             "workers": sorted(workers, key=lambda one: one["path"]),
             "devices": devices,
