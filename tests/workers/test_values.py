@@ -596,6 +596,8 @@ def test_a_kept_array_is_an_error(worker) -> None:
         error = s.submit(write_into, np.ones(3)).exception()
         assert isinstance(error.__cause__, ValueError)
         assert "annotate the parameter InOut to write into the array" in error.remote_traceback
+        error = s.submit(refuse_file, "notes").exception()
+        assert error.remote_traceback.endswith("ValueError: the file notes is read-only\n")
 
 
 def test_objects_that_cannot_be_pickled_are_named(worker) -> None:
@@ -605,6 +607,7 @@ def test_objects_that_cannot_be_pickled_are_named(worker) -> None:
             (lambda: s.submit(count, lock), "text"),
             (lambda: s.submit(echo, 1, {"a": [0, lock]}), "args[1]['a'][1]"),
             (lambda: s.submit(echo, model=Model("m", lock)), "model.weights"),
+            (lambda: s.submit(echo, {lock}), f"args[0] (element {lock!r})"),
             (lambda: s.submit(echo, Refusing()), "args[0]"),
         ):
             with pytest.raises(UsageError) as caught:
@@ -660,6 +663,11 @@ def test_tasks_cannot_submit_tasks(worker, monkeypatch) -> None:
 @task
 def returns_a_lock() -> Any:
     return threading.Lock()
+
+
+@task
+def refuse_file(name: str) -> None:
+    raise ValueError(f"the file {name} is read-only")
 
 
 @task

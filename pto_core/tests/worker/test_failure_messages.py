@@ -244,7 +244,7 @@ def test_a_poisoned_task_names_the_failed_task() -> None:
     assert isinstance(error, TaskPoisonedError)
     assert error.message == (
         "task 8 (after, graph.py:30) did not run because task 3 (reduce, graph.py:12), on which "
-        "it depends, failed; submit that task again for a new value, or write its array with a "
-        "task that has it as Out"
+        "it depends, failed; submit that task again; if it wrote an array, a task that has the "
+        "array as Out can replace it"
     )
     assert error.__cause__ is root
