@@ -29,6 +29,7 @@ from pto_core.kernels import DataType
 from pto_core.kernels.callables import file_digest
 from pto_core.toolchain import BuildRequest
 from pto_core.toolchain.toolchain import request_of
+from pto_core.trust import reason_for_distrust
 from pto_insight.dumps.selection import Selection, selects_tensor
 from pto_insight.dumps.task_dump import (
     FAILED,
@@ -152,11 +153,18 @@ def begin_dump(
 def recover(folder: Path) -> tuple[Path, ...]:
     """Convert the calls that a process left in a folder when it died; return the new files.
 
-    The calls of a run that has not ended remain.
+    The calls of a run that has not ended remain. Raises UsageError if others could write them.
     """
-    if not (folder / CALLS).is_file():
+    file = folder / CALLS
+    if not file.is_file():
         return ()
-    calls = _locked(folder / CALLS, "r+b")
+    if (distrust := reason_for_distrust(file)) is not None:
+        raise UsageError(
+            f"{file} is not converted, because a replay runs code that it names: {distrust}",
+            name="dump",
+            value=str(file),
+        )
+    calls = _locked(file, "r+b")
     with calls or contextlib.nullcontext():
         return () if calls is None else _converted(folder, None)
 

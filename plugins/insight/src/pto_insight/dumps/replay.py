@@ -53,7 +53,8 @@ def check_replayable(dump: TaskDump, path: Path) -> None:
         raise UnsupportedError(
             f"{dump.label} cannot be run again: {reason}", name="dump", value=str(path)
         )
-    for file in (path, Path(dump.library)):
+    source = () if dump.request is None else (dump.request.source,)
+    for file in (path, Path(dump.library), *source):
         if (distrust := reason_for_distrust(file)) is not None:
             raise UsageError(
                 f"{file} is not used, because a replay runs code that it names: {distrust}",
