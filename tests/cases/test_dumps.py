@@ -52,7 +52,7 @@ def test_a_case_is_dumped_shown_compared_and_replayed(case, tmp_path: Path) -> N
     assert (empty.returncode, f"it has the runs {DUMP}" in empty.stderr) == (2, True)
 
 
-def test_a_sanitizer_names_the_line_of_a_wrong_access(case, tmp_path: Path) -> None:
+def test_a_replay_names_the_lines_of_wrong_accesses_and_assertions(case, tmp_path: Path) -> None:
     case.kernel("f[args[2]] = 1;")
     done = case.run("--dump", "twice", "--out", str(tmp_path))
     assert done.returncode == 0, "the write hits memory that no other task uses"
@@ -63,6 +63,14 @@ def test_a_sanitizer_names_the_line_of_a_wrong_access(case, tmp_path: Path) -> N
     assert "twice.cpp:11" in found.stderr
     refused = case.command("replay", str(file), "--sanitize", "adress")
     assert (refused.returncode, "use address, undefined" in refused.stderr) == (2, True)
+    case.kernel('pto_printf("a %g", a[0]); PTO_ASSERT(a[0] < 1, "planted");')
+    source = case.folder / "kernels/twice.cpp"
+    source.write_text('#include "pto/kernel/print.hpp"\n' + source.read_text())
+    failed = case.command("replay", str(file), "--rebuild")
+    assert (failed.returncode, "--sanitize" in failed.stderr) == (4, False)
+    assert f"{source}:12: a 2\n" in failed.stderr
+    assertion = f"{source}:12: a[0] < 1 (2 < 1): planted"
+    assert f"an assertion of twice#0 failed: {assertion}; --gdb" in failed.stderr
 
 
 def test_a_crash_leaves_the_arguments_of_its_kernel(case, tmp_path: Path) -> None:

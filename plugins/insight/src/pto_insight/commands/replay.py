@@ -1,7 +1,8 @@
 """Run the kernel of a dumped task again, alone, and compare its results with the dump.
 
 FILE is a file that `pto run --dump` wrote at the level all. The kernel runs in a process of its own
-with the arguments of the run. Exit codes: 0 as in the run, 1 other results, 4 the kernel crashed.
+with the arguments of the run. Exit codes: 0 as in the run, 1 other results, 4 the kernel crashed or
+an assertion failed.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from pto_core.errors.values import signal_text
 from pto_core.kernels.callables import file_digest
 from pto_core.toolchain import Toolchain
 from pto_core.trust import reason_for_distrust
-from pto_insight.dumps.runner import ADDRESS_IN_USE
+from pto_insight.dumps.runner import ADDRESS_IN_USE, ASSERTION
 from pto_insight.dumps.task_dump import TaskDump
 from pto_insight.dumps.text import difference
 
@@ -126,11 +126,17 @@ def replayed(
             if code == ADDRESS_IN_USE:
                 code = subprocess.run(command, env=_environment(library), check=False).returncode
         if not out.exists() and debugger is None:
-            raise _failure(dump, code)
+            assertion = out.with_name(ASSERTION)
+            raise _failure(dump, code, assertion.read_text() if assertion.exists() else "")
         return _read(out) if out.exists() else None
 
 
-def _failure(dump: TaskDump, code: int) -> TaskFailedError:
+def _failure(dump: TaskDump, code: int, assertion: str) -> TaskFailedError:
+    if assertion:
+        return TaskFailedError(
+            f"an assertion of {dump.label} failed: {assertion}; --gdb stops at the first line",
+            kernel=dump.kernel,
+        )
     how = signal_text(-code) if code < 0 else f"code {code}"
     if code == ADDRESS_IN_USE:
         how = "its addresses in use by the system; try again"

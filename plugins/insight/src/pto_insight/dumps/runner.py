@@ -2,12 +2,14 @@
 
 Its memory is mapped at the addresses of the run, so that the arguments are valid without changes.
 Arguments: the dump, the library, the number of calls, and the file for the arrays after the call.
+If an assertion of the kernel fails, its text is written to ``assertion`` beside that file.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +24,8 @@ from pto_insight.dumps.task_dump import DumpedArgument, TaskDump
 ADDRESS_IN_USE = 75
 """The exit code if an address of the run is in use here. Another process has other addresses."""
 
+ASSERTION = "assertion"
+
 _PAYLOAD_HEADER = 40
 _FIXED_NOREPLACE, _NORESERVE = 0x100000, 0x4000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -34,7 +38,9 @@ def main() -> None:
     for begin, end in _pages(dump):
         _map(begin, end)
     hooks = _Subblock(lambda: dump.lane or 0), _State(lambda key, size: None)
-    entry = _entry(library, hooks)
+    assertion = Path(out).with_name(ASSERTION)
+    listener = _Listener(lambda *text: _take_text(assertion, *text))
+    entry = _entry(library, hooks, listener)
     arrays = {one.argument: _view(dump, one) for one in dump.arguments}
     _forbid_other_memory(dump)
     taken = []
@@ -97,10 +103,22 @@ def _view(dump: TaskDump, one: DumpedArgument) -> NDArray[Any]:
 
 _Subblock = ctypes.CFUNCTYPE(ctypes.c_uint32)
 _State = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t)
+_Listener = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p)
 
 
-def _entry(library: str, hooks: tuple[Any, Any]) -> Any:
+def _take_text(assertion: Path, file: bytes, line: int, is_failure: int, text: bytes) -> None:
+    """Print a text of the kernel; after a failure, the kernel aborts."""
+    shown = f"{os.fsdecode(file)}:{line}: {text.decode(errors='replace')}"
+    sys.stderr.write(f"{shown}\n")
+    sys.stderr.flush()
+    if is_failure:
+        assertion.write_text(shown, errors="replace")
+
+
+def _entry(library: str, hooks: tuple[Any, Any], listener: Any) -> Any:
     loaded = ctypes.CDLL(library)
+    if hasattr(loaded, "pto_listen_to_texts"):
+        loaded.pto_listen_to_texts(listener)
     if hasattr(loaded, "pto_sim_register_hooks"):
         loaded.pto_sim_register_hooks(*hooks)
     loaded.kernel_entry.restype = None
