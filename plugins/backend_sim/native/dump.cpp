@@ -226,9 +226,9 @@ void Dump::write(const Call& call, uint32_t phase, Slot* slot) noexcept try {
     at += tensor.bytes;
   }
   head.bytes = at = (at + 7) & ~uint64_t{7};
-  if (at > limit_) {
+  {
     const std::lock_guard lock(mutex_);
-    return lose();
+    if (!fits(at, slot)) return lose();
   }
   std::vector<char> record;
   record.reserve(at);
@@ -249,8 +249,8 @@ void Dump::write(const Call& call, uint32_t phase, Slot* slot) noexcept try {
 // A record with a slot replaces the record there, if it is not longer.
 void Dump::append(std::vector<char>& record, Slot* slot) {
   const std::lock_guard lock(mutex_);
+  if (!fits(record.size(), slot)) return lose();
   const bool replaces = slot != nullptr && record.size() <= slot->bytes;
-  if (file_ < 0 || (!replaces && record.size() > limit_ - end_)) return lose();
   const uint64_t at = replaces ? slot->at : end_;
   if (replaces) {
     std::memcpy(&record[offsetof(pto_dump_record, bytes)], &slot->bytes, sizeof slot->bytes);

@@ -57,6 +57,11 @@ class Dump {
   void add_buffer(uint64_t address, uint32_t argument, std::vector<pto_dump_tensor>& found) const;
   void write(const Call& call, uint32_t phase, Slot* slot) noexcept;
   void append(std::vector<char>& record, Slot* slot);
+  // Called with the mutex. Whether a record can be written; see append() for `slot`.
+  bool fits(uint64_t bytes, const Slot* slot) const noexcept {
+    const bool replaces = slot != nullptr && bytes <= slot->bytes;
+    return file_ >= 0 && (replaces || bytes <= limit_ - end_);
+  }
   void lose(uint32_t error = 0) noexcept;
 
   const DeviceMemory& memory_;
