@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,9 @@ char* pages = static_cast<char*>(aligned_alloc(1 << 22, 1 << 22));
 for (int i = 0; i < 64; ++i) pages[i << 16] = 1;
 free(pages);
 """
-# Plays perf_event_open. Event n of a thread counts n * 100 between two readings. Hardware events
-# fail with the number in FAILURE, if it is set.
+# Plays perf_event_open. Event n of a group counts n * 100 between two readings. Hardware events
+# fail with the number in FAILURE, and are not scheduled if STOPPED is set. Only LIMIT events can be
+# opened.
 SYSTEM = """
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,6 +39,8 @@ SYSTEM = """
 
 static int members[4096];    /* of the group that the descriptor leads */
 static uint64_t reads[4096]; /* of the leader */
+static int stopped[4096];
+static int opened;
 
 long syscall(long number, ...) {
   static long (*next)(long, ...);
@@ -49,9 +54,11 @@ long syscall(long number, ...) {
   const struct perf_event_attr* event = (const struct perf_event_attr*)a[0];
   const char* failure = getenv("FAILURE");
   if (event->type == PERF_TYPE_HARDWARE && failure != 0) return errno = atoi(failure), -1;
+  if (getenv("LIMIT") != 0 && opened++ >= atoi(getenv("LIMIT"))) return errno = EMFILE, -1;
   const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const int leader = (int)a[3] < 0 ? file : (int)a[3];
   if (leader == file) members[file] = 0, reads[file] = 0;
+  stopped[leader] = event->type == PERF_TYPE_HARDWARE && getenv("STOPPED") != 0;
   ++members[leader];
   return file;
 }
@@ -60,8 +67,8 @@ ssize_t read(int file, void* bytes, size_t size) {
   static ssize_t (*next)(int, void*, size_t);
   if (next == 0) next = (ssize_t (*)(int, void*, size_t))dlsym(RTLD_NEXT, "read");
   if (file < 0 || file >= 4096 || members[file] == 0) return next(file, bytes, size);
-  uint64_t answer[16] = {(uint64_t)members[file], 1, 1};
   ++reads[file];
+  uint64_t answer[16] = {(uint64_t)members[file], reads[file], stopped[file] ? 0 : reads[file]};
   for (int i = 0; i < members[file]; ++i) answer[3 + i] = reads[file] * 100 * (i + 1);
   memcpy(bytes, answer, size < sizeof answer ? size : sizeof answer);
   return size;
@@ -114,7 +121,11 @@ def test_the_counters_of_a_system_reach_the_summary(case, system: Path, tmp_path
     summary = case.command("trace", "summary", str(tmp_path)).stdout
     head, row = re.search(r"counters, mean of a task\n(.*)\n(.*)\n", summary).groups()
     assert head.split() == ["kernel", "tasks", *NAMES]
-    assert row.split() == ["twice", "2", *(f"{100 * number:.1f}" for number in range(1, 8))]
+    assert row.split() == [
+        "twice",
+        "2",
+        *(f"{100 * number:.1f}" for number in (2, 1, 3, 1, 2, 3, 4)),
+    ]
     assert "branch-misses" in (tmp_path / "first.html").read_text()
     case.variables["FAILURE"] = "13"
     done = case.run("--pmu", "--out", str(tmp_path))
@@ -122,12 +133,59 @@ def test_the_counters_of_a_system_reach_the_summary(case, system: Path, tmp_path
     assert "(EACCES, Permission denied)" in done.stderr
     trace = read_trace(tmp_path / "first.trace.npz")
     times, totals = recorded_counters(trace)["page-faults"]
-    assert (times.tolist(), totals.tolist()) == (trace.tasks["end"].tolist(), [200])
+    assert (times.tolist(), totals.tolist()) == (trace.tasks["end"].tolist(), [100])
     assert {name: values.tolist() for name, values in trace.counters.items()} == {
-        "task-clock": [100],
-        "page-faults": [200],
+        "task-clock": [200],
+        "page-faults": [100],
         "context-switches": [300],
     }
+
+
+def test_counters_that_the_system_does_not_count_are_named(
+    case, system: Path, tmp_path: Path
+) -> None:
+    case.variables |= {"LD_PRELOAD": str(system), "STOPPED": "1"}
+    done = case.run("--pmu", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert f"the counters {', '.join(NAMES[3:])} have no values" in done.stderr
+    assert {*read_trace(tmp_path / "first.trace.npz").counters} == {*NAMES[:3]}
+    case.variables["LIMIT"] = "10"  # 7 to find out what there is, 3 for the thread of the kernel
+    done = case.run("--pmu", "--repeat", "2", "--out", str(tmp_path))
+    assert done.stderr.count("could not open their counters (EMFILE") == 1
+    assert {*read_trace(tmp_path / "first.trace.npz").counters} == {*NAMES[:3]}
+
+
+OPEN_EVENTS = """
+import os
+from pto_core import CallConfig, InOut, kernel, open_device
+
+@kernel(core="aiv")
+def touch(x: InOut):
+    x += 1
+
+def graph(rt, x: InOut):
+    rt.submit(touch, x)
+
+def opened():
+    files = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+    return sum(os.path.exists(file) and os.readlink(file) == "/dev/null" for file in files)
+
+import numpy
+settings = {"sim.workers": 1}
+before = opened()
+with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
+    x = numpy.zeros(4)
+    for config in (CallConfig(enable_pmu=1), None, CallConfig(enable_pmu=1)):
+        device.run(graph, x, config=config)
+        print(opened() - before)
+"""
+
+
+def test_a_run_without_counters_closes_the_events(case, system: Path) -> None:
+    environment = {**os.environ, "LD_PRELOAD": str(system)}
+    command = [sys.executable, "-c", OPEN_EVENTS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["7", "0", "7"], done.stderr
 
 
 def test_a_run_without_the_option_and_a_deterministic_run_count_nothing(

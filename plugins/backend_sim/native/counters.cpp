@@ -27,11 +27,20 @@ constexpr Source kSources[] = {
     {"branch-misses", PERF_TYPE_HARDWARE, PERF_COUNT_HW_BRANCH_MISSES},
 };
 static_assert(std::size(kSources) == PTO_COUNTERS);
+// The counter that leads the events of software. Some systems count no page faults in a group that
+// task-clock leads.
+constexpr uint32_t kLeader = PTO_COUNTER_PAGE_FAULTS;
 
 }  // namespace
 
-ThreadCounters::~ThreadCounters() {
-  for (uint32_t place = 0; place < count_; ++place) close(files_[place]);
+void ThreadCounters::close() noexcept {
+  if (!is_open_) return;
+  for (Group& group : groups_) {
+    for (uint32_t place = 0; place < group.count; ++place) ::close(group.files[place]);
+    group.count = 0;
+  }
+  opened_ = 0;
+  is_open_ = false;
 }
 
 int ThreadCounters::add(uint32_t counter) noexcept {
@@ -44,41 +53,61 @@ int ThreadCounters::add(uint32_t counter) noexcept {
   wanted.exclude_hv = 1;
   wanted.read_format =
       PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
-  const int leader = count_ == 0 ? -1 : files_[0];
+  Group& group = groups_[wanted.type == PERF_TYPE_HARDWARE ? 1 : 0];
+  const int leader = group.count == 0 ? -1 : group.files[0];
   const long file =
       syscall(SYS_perf_event_open, &wanted, 0, -1, leader, long{PERF_FLAG_FD_CLOEXEC});
   if (file < 0) return errno;
-  files_[count_] = static_cast<int>(file);
-  counters_[count_++] = counter;
+  group.files[group.count] = static_cast<int>(file);
+  group.counters[group.count++] = counter;
+  opened_ |= 1u << counter;
+  is_open_ = true;
   return 0;
 }
 
-void ThreadCounters::begin() noexcept {
-  for (uint32_t counter = 0; !is_open_ && counter < PTO_COUNTERS; ++counter) add(counter);
-  is_open_ = true;
-  read(begun_);
+int ThreadCounters::begin() noexcept {
+  int failure = 0;
+  if (!is_open_) {
+    add(kLeader);
+    for (uint32_t counter = 0; counter < PTO_COUNTERS; ++counter) {
+      if (counter != kLeader) failure = add(counter);
+    }
+    is_open_ = true;
+  }
+  for (Group& group : groups_) group.read(group.begun);
+  return failure;
 }
 
-bool ThreadCounters::read(Reading& reading) const noexcept {
-  return count_ > 0 && ::read(files_[0], &reading, sizeof reading) > 0;
+bool ThreadCounters::Group::read(Reading& reading) const noexcept {
+  return count > 0 && ::read(files[0], &reading, sizeof reading) > 0;
+}
+
+std::string ThreadCounters::names(uint32_t counters) {
+  std::string text;
+  for (uint32_t counter = 0; counter < PTO_COUNTERS; ++counter) {
+    if ((counters >> counter & 1) == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::string(kSources[counter].name);
+  }
+  return text;
 }
 
 std::string ThreadCounters::explain_missing() {
   ThreadCounters probe;
-  std::string names, first, reasons;
+  std::string reasons;
+  uint32_t absent = 0;
   for (uint32_t counter = 0; counter < PTO_COUNTERS; ++counter) {
     const int failure = probe.add(counter);
     if (failure == 0) continue;
     const std::string reason = std::string(strerrorname_np(failure)) + ", " + strerror(failure);
-    names += (names.empty() ? "" : ", ") + std::string(kSources[counter].name);
+    absent |= 1u << counter;
     if (reasons.find(reason) != std::string::npos) continue;
     reasons += (reasons.empty() ? "" : "; ") + reason;
   }
-  if (names.empty()) return "";
+  if (absent == 0) return "";
   std::string level = "unknown";
   std::ifstream("/proc/sys/kernel/perf_event_paranoid") >> level;
-  return "the counters " + names + " are not available: perf_event_open failed (" + reasons +
-         "), kernel.perf_event_paranoid is " + level +
+  return "the counters " + names(absent) + " are not available: perf_event_open failed (" +
+         reasons + "), kernel.perf_event_paranoid is " + level +
          ". ENOENT: the machine has no such counter, as most virtual machines; EACCES: a lower "
          "kernel.perf_event_paranoid permits it";
 }

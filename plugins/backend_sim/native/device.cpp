@@ -123,6 +123,24 @@ void SimDevice::detach() {
 
 namespace {
 
+// Warns after a run if threads had no events, or events no values; each once.
+void explain_counts(const Tracer& tracer, const Options& options) {
+  const uint32_t idle = tracer.idle_counters();
+  if (idle == 0 && !tracer.lacks_files()) return;
+  static std::atomic<bool> is_explained[2];
+  const auto warn = [&](int which, bool is_true, const std::string& text) {
+    if (!is_true || options.log_level < PTO_LOG_WARN || is_explained[which].exchange(true)) return;
+    host::write_log(PTO_LOG_WARN, text.c_str(), options.log_json);
+  };
+  warn(0, tracer.lacks_files(),
+       "some threads could not open their counters (EMFILE, Too many open files), so the trace "
+       "lacks values; raise the limit of open files (ulimit -n), or set fewer sim.workers");
+  warn(1, idle != 0,
+       "the counters " + ThreadCounters::names(idle) +
+           " have no values, because the system did not count them during a whole kernel; other "
+           "programs may use the counters of the processor");
+}
+
 // Warns of the counters that this process does not have, once.
 void explain_counters(const Options& options) {
   static std::atomic<bool> is_explained{false};
@@ -195,6 +213,7 @@ pto_status SimDevice::finish(pto_run_report* report, pto_error* error) {
   }
   if (report != nullptr) fill_report(*report);
   tracer_.finish(graph_.trace);
+  explain_counts(tracer_, options_);
   forget_run();
   return status;
 }

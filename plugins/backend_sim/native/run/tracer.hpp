@@ -4,6 +4,8 @@
 // states which thread may call it.
 #pragma once
 
+#include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <mutex>
 
@@ -73,6 +75,8 @@ class Tracer {
   // `counts`: the trace has the counters of each kernel. A deterministic run has none.
   void set_trace(pto_run_trace* trace, bool counts) noexcept {
     steps_ = 0;
+    begun_ = counted_ = 0;
+    lacks_files_ = false;
     counts_ = counts && trace != nullptr && platform_.deterministic == 0;
     platform_.tracing = platform_.deterministic != 0 ? PTO_TRACE_ORDER : 0;
     platform_.tracks = nullptr;
@@ -87,6 +91,15 @@ class Tracer {
   void finish(pto_run_trace* trace) noexcept {
     if (trace != nullptr) trace->last = clock_pair();
   }
+
+  // Called by a thread that begins to run kernels.
+  void prepare_thread() const noexcept {
+    if (!counts_) thread_counters().close();
+  }
+  // Called after the run. The counters that had events in threads, but no value.
+  uint32_t idle_counters() const noexcept { return begun_ & ~counted_; }
+  // Called after the run. Whether a thread had too few file descriptors for its events.
+  bool lacks_files() const noexcept { return lacks_files_; }
 
   bool has_tasks() const noexcept { return pto_is_traced(&platform_, PTO_TRACE_TASKS) != 0; }
   // Called in deterministic mode, by the thread that has the turn.
@@ -125,7 +138,7 @@ class Tracer {
   // recorded. A reading is a system call (0.2 us, up to 7 us in a sandbox), so only level 3 has it,
   // and it is not within the time of the kernel.
   uint64_t start_kernel(uint32_t worker, const pto_payload& payload, uint32_t core) noexcept {
-    if (counts_) thread_counters().begin();
+    if (counts_) begin_counters();
     const auto lock = lock_track(worker);
     const bool is_timed = pto_is_traced(&platform_, PTO_TRACE_WAITS) != 0;
     const uint64_t began = is_timed && platform_.clock != PTO_CLOCK_STEPS ? processor_time_ns() : 0;
@@ -148,6 +161,7 @@ class Tracer {
     thread_counters().end([&](uint64_t counter, uint64_t value) {
       record.b = value | counter << 56;
       pto_trace_write(&platform_.tracks[track], &record);
+      counted_.fetch_or(1u << counter, std::memory_order_relaxed);
     });
   }
   // Called by an active worker, so that the run cannot become over meanwhile.
@@ -156,6 +170,11 @@ class Tracer {
   }
 
  private:
+  void begin_counters() noexcept {
+    ThreadCounters& counters = thread_counters();
+    if (counters.begin() == EMFILE) lacks_files_ = true;
+    begun_.fetch_or(counters.opened(), std::memory_order_relaxed);
+  }
   static uint64_t processor_time_ns() noexcept {
     timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -174,6 +193,9 @@ class Tracer {
   uint64_t build_began_ = 0;
   uint32_t workers_ = 0;
   bool counts_ = false;
+  std::atomic<uint32_t> begun_{0};    // the counters that have events, a bit for each
+  std::atomic<uint32_t> counted_{0};  // those that have values
+  std::atomic<bool> lacks_files_{false};
   std::mutex last_track_;
   pto_clock_pair opened_{};
 };
