@@ -52,6 +52,13 @@ def test_a_case_is_dumped_shown_compared_and_replayed(case, tmp_path: Path) -> N
     assert (empty.returncode, f"it has the runs {DUMP}" in empty.stderr) == (2, True)
 
 
+def test_a_dump_with_counters_writes_the_listed_files_only(case, tmp_path: Path) -> None:
+    options = ("--pmu", "--dump", "--set", "log_level=error")
+    out = tmp_path / "out"
+    (report,) = case.json(*options, "--out", str(out))["cases"]
+    assert sorted(report["files"]) == sorted(map(str, out.iterdir()))
+
+
 def test_a_replay_names_the_lines_of_wrong_accesses_and_assertions(case, tmp_path: Path) -> None:
     case.kernel("f[args[2]] = 1;")
     done = case.run("--dump", "twice", "--out", str(tmp_path))

@@ -191,7 +191,8 @@ def test_a_run_without_counters_closes_the_events(case, system: Path) -> None:
 def test_a_run_without_the_option_and_a_deterministic_run_count_nothing(
     case, tmp_path: Path
 ) -> None:
-    for options in (("--trace",), ("--pmu", "--seed", "1")):
+    off = ("--pmu", "--set", "enable_pmu=0")
+    for options in (("--trace",), off, ("--pmu", "--seed", "1")):
         done = case.run(*options, "--out", str(tmp_path))
         assert done.returncode == 0, done.stderr
         assert read_trace(tmp_path / "first.trace.npz").counters == {}

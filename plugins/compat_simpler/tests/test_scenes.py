@@ -62,8 +62,27 @@ def test_pto_run_runs_a_file_as_its_command_does(
     words = ("-p", "a2a3sim", "--repeat", "2", "--case", "TestVector::wrong")
     assert main(["run", file, *words, "--skip-golden"]) == 0
     assert capfd.readouterr().out == "TestVector::wrong: PASSED\n1 passed, 0 failed\n"
-    assert main(["run", file, "--all"]) == 2
-    assert "--all is for the folder of a case" in capfd.readouterr().err
+    assert main(["run", file, "--hazards", "full", "--case", "TestVector::default"]) == 0
+    assert main(["run", file, "--hazards", "other"]) == 2
+    refused = {
+        "--all": [],
+        "--dump": [],
+        "--dump-level": ["failed"],
+        "--golden": ["golden.py"],
+        "--kernels": ["."],
+        "--no-explain": [],
+        "--out": ["."],
+        "--pmu": [],
+        "--runtime": ["pto2"],
+        "--seed": ["0"],
+        "--set": ["block_dim=2"],
+        "--silent": [],
+        "--timeout": ["5"],
+        "--trace-after": ["0"],
+    }
+    for option, values in refused.items():
+        assert main(["run", file, option, *values]) == 2
+        assert f"{option} is for the folder of a case" in capfd.readouterr().err
 
 
 def test_pytest_collects_the_cases(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--manual", choices=("exclude", "include", "only"), default="exclude")
     group.addoption("--rounds", type=int, default=1)
     group.addoption("--skip-golden", action="store_true")
+    group.addoption("--hazards", help="hazards that order two tasks, as in pto run")
 
 
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> Any:

@@ -71,6 +71,7 @@ class Options:
     rounds: int = 1
     skip_golden: bool = False
     log_level: str | None = None
+    hazards: str | None = None
 
     def selects(self, scene: type[SceneTestCase], case: Mapping[str, Any]) -> bool:
         """Return whether a case runs."""
@@ -258,8 +259,9 @@ class SceneTestCase:
         settings: dict[str, Any] = dict(RuntimeEnv(**rings).settings())
         settings |= {"backend": options.platform, "device": options.devices[0]}
         settings["runtime"] = runtime_of(self.RUNTIME)
-        if options.log_level is not None:
-            settings["log_level"] = options.log_level
+        for name in ("log_level", "hazards"):
+            if getattr(options, name) is not None:
+                settings[name] = getattr(options, name)
         environment = {
             name: str(self.folder() / value) if name.endswith(("_DIR", "_PATH")) else str(value)
             for name, value in self.RUNTIME_ENV.items()
@@ -319,6 +321,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--skip-golden", action="store_true")
     parser.add_argument("--log-level")
+    parser.add_argument("--hazards", help="hazards that order two tasks, as in pto run")
     try:
         return options_of(vars(parser.parse_args(arguments)))
     except UsageError as error:

@@ -329,7 +329,8 @@ class _Case:
         """Return the level of the trace of a run; the times of kernels need only the first run."""
         needs_times = self._job.kernels and repeat == 0 and self._device.tracing.can_trace
         needs_times = needs_times and insight.is_installed()
-        return self._job.trace or (1 if needs_times else None)
+        counts = self._config is not None and self._config.enable_pmu  # these runs have a trace
+        return self._job.trace or (1 if needs_times and not counts else None)
 
     def _needs_log(self, repeat: int) -> bool:
         """Return whether a run keeps its access log; a trace needs it for the first run only."""

@@ -208,19 +208,23 @@ _OF_SCENES = {
     "log_level": "--log-level",
     "repeat": "--rounds",
     "skip_golden": "--skip-golden",
+    "hazards": "--hazards",
 }
+_DEFAULTS = {"repeat": 1, "verbose": 0, "set": []}  # those that are not None or False
 
 
 def _run_scenes(namespace: argparse.Namespace) -> int:
     """Run a file with scene tests as a command; return its exit code."""
     words = [sys.executable, str(namespace.path)]
     for name, value in vars(namespace).items():
-        if name in _OF_SCENES and value:
+        if value is None or value is False or value == _DEFAULTS.get(name):
+            continue
+        if name in _OF_SCENES:
             words += [_OF_SCENES[name]] if value is True else [_OF_SCENES[name], str(value)]
-        elif value and name in ("all", "list", "seed", "seeds", "graph", "trace", "stats", "json"):
+        elif name != "path" and name not in _WITHOUT_EFFECT:
             raise UsageError(
-                f"--{name} is for the folder of a case, and {namespace.path} is a file with scene "
-                f"tests, which takes {', '.join(_OF_SCENES.values())}",
+                f"--{name.replace('_', '-')} is for the folder of a case, and {namespace.path} is "
+                f"a file with scene tests, which takes {', '.join(_OF_SCENES.values())}",
                 name=name,
             )
     return subprocess.run(words, check=False).returncode
@@ -274,7 +278,7 @@ def _job(namespace: argparse.Namespace) -> Job:
         case=namespace.case,
         every=namespace.all,
         settings={key: value for key, value in settings.items() if value is not None},
-        set_=(*namespace.set, *(["enable_pmu=1"] if namespace.pmu else [])),
+        set_=(*(["enable_pmu=1"] if namespace.pmu else []), *namespace.set),
         repeat=namespace.repeat,
         skip_golden=namespace.skip_golden,
         seed=namespace.seed,

@@ -163,7 +163,9 @@ class Device:
         is_checked = _is_checked(self._hazards if hazards is None else hazards, accesses)
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
-        files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
+        files = None
+        if config is not None:
+            files = _files_of(config, trace, self.tracing, self._runs + 1)
         is_traced = _is_traced(config, trace)
         used = None if is_checked else hazards
         followed = _followed(self._native, self.name, progress) if progress else _NO_BLOCK
@@ -423,8 +425,11 @@ def _followed(native: _native.Device, label: str, progress: bool | Listener) -> 
         follower.stop(counts(is_over=True))
 
 
-def _files_of(config: CallConfig, tracing: DeviceTracing, run: int) -> _Files | None:
-    is_traced = bool(config.enable_l2_swimlane or config.enable_pmu)
+def _files_of(
+    config: CallConfig, trace: int | None, tracing: DeviceTracing, run: int
+) -> _Files | None:
+    # a caller that passes ``trace`` writes the trace itself; the counters are in it
+    is_traced = bool(config.enable_l2_swimlane or (config.enable_pmu and trace is None))
     if not config.output_prefix or not (is_traced or config.enable_scope_stats):
         return None
     return _Files(
