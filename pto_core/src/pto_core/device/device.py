@@ -163,9 +163,7 @@ class Device:
         is_checked = _is_checked(self._hazards if hazards is None else hazards, accesses)
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
-        files = None
-        if config is not None:
-            files = _files_of(config, trace, self.tracing, self._runs + 1)
+        files = None if config is None else _files_of(config, trace, self.tracing, self._runs + 1)
         is_traced = _is_traced(config, trace)
         used = None if is_checked else hazards
         followed = _followed(self._native, self.name, progress) if progress else _NO_BLOCK
