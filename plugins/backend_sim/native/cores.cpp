@@ -180,7 +180,8 @@ void Cores::call_recorded(Core& core, uint32_t index,
   const int signal = call_until_fault(function, args);
   if (signal != 0) forget_kernel();
   set_recorder(nullptr);
-  take_failure(core, index);
+  // an assertion of the kernel has failed
+  if (core.has_place && faults_[index].status != PTO_OK) complete_fault(core, index);
   recorder.end(ranges[0].task, index, ranges);
   if (signal != 0) fail_crashed(core, index, signal, recorder.last(), ranges);
 }
@@ -225,11 +226,7 @@ void Cores::call(Core& core, uint32_t index) noexcept {
   if (kernel.function == nullptr) return call_back(core, index);
   const auto function = core.has_place ? call_in_place : kernel.function;
   function(reinterpret_cast<int64_t*>(pto_payload_args(core.payload)));
-  take_failure(core, index);
-}
-
-// Ends the task if an assertion of its kernel has failed.
-void Cores::take_failure(Core& core, uint32_t index) noexcept {
+  // an assertion of the kernel has failed
   if (core.has_place && faults_[index].status != PTO_OK) complete_fault(core, index);
 }
 

@@ -104,7 +104,6 @@ class Cores {
                     std::vector<pto_measured_range>& ranges) noexcept;
   // Returns false, without a call, if pages cannot be guarded.
   bool call_guarded(Core& core, uint32_t index, std::vector<pto_measured_range>& ranges) noexcept;
-  void take_failure(Core& core, uint32_t index) noexcept;
   void call_back(Core& core, uint32_t index) noexcept;
   void check_buffers(Core& core, uint32_t index) noexcept;
   void complete_fault(Core& core, uint32_t index) noexcept;
