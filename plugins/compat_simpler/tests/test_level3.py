@@ -231,6 +231,26 @@ def test_a_run_after_the_death_of_a_chip_gets_new_windows(opened: Opened) -> Non
     assert all((array == sum(values)).all() for array in outs), outs
 
 
+def test_a_run_that_continues_after_the_death_of_a_chip_drops_its_old_windows(
+    opened: Opened,
+) -> None:
+    killing = opened.worker.register(core.ChipCallable(kill_itself))
+
+    def two_domains(orch: Any, name: str) -> list[Any]:
+        return [orch.allocate_global_domain(one, 8192, BUFFERS) for one in (name, f"{name} 2")]
+
+    def graph(orch: Any, _args: object, cfg: CallConfig) -> None:
+        window = orch.allocate_global_domain("lost", 8192, BUFFERS)[1].buffers["data"]
+        args = args_of((window, TensorArgType.INOUT))
+        lost = orch.submit_next_level(killing, args, cfg, worker=1)
+        assert isinstance(lost.exception(), ChildDiedError)
+        orch.allocate_global_domain("new", 8192, BUFFERS)
+
+    opened.worker.run(graph)
+    values, outs = run_collective(opened, "all_reduce", lambda *given: two_domains(*given)[1])
+    assert all((array == sum(values)).all() for array in outs), outs
+
+
 def test_mistakes(opened: Opened) -> None:
     worker = opened.worker
 

@@ -92,9 +92,9 @@ class Windows:
         self._platform = platform
         self.chips = chips
         self._free: dict[tuple[int, int], list[_Window]] = {}  # by chip and size
-        self._used: list[tuple[tuple[int, int], _Window]] = []
+        self._used: list[tuple[tuple[int, int], _Window, int]] = []  # with `_deaths` at their use
         self._names: dict[str, Any] = {}  # the contexts of the domains of the open run
-        self._deaths = 0  # of children, when the free windows were made
+        self._deaths = 0  # of children, when the last domain was made
         self._map = core.register(ChipCallable(map_window)) if chips else None
 
     def domain(
@@ -170,7 +170,7 @@ class Windows:
         free = self._free.get((worker, size))
         window = free.pop() if free else self._new(worker, size, orch)
         window[0][:] = 0
-        self._used.append(((worker, size), window))
+        self._used.append(((worker, size), window, self._deaths))
         return window
 
     def _new(self, worker: int, size: int, orch: Any) -> _Window:
@@ -186,9 +186,10 @@ class Windows:
         return memory, local
 
     def end_run(self) -> None:
-        """Release the windows of the run that is over."""
-        for key, window in self._used:
-            self._free.setdefault(key, []).append(window)
+        """Release the windows of the run that is over, without those from before a death."""
+        for key, window, deaths in self._used:
+            if deaths == self._deaths:
+                self._free.setdefault(key, []).append(window)
         self._used.clear()
         self._names.clear()
 
