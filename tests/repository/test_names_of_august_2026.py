@@ -36,6 +36,8 @@ FOLDERS = (
 )
 # A name that other programs use, too, counts only in a file with a name of the interface.
 MARK = re.compile(r"\b(?:ChipTaskArgs|ChipTensor|simpler_setup|simpler|2026[-_]08)\b|intrinsic\.h")
+# An include, which is kept, or a comment or string of C++.
+NO_CODE = re.compile(r'(?ms)(^\s*#\s*include[^\n]*)|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"')
 
 
 @cache
@@ -46,7 +48,8 @@ def sources() -> dict[str, str]:
             if path.suffix in {".cpp", ".h", ".py"} and "__pycache__" not in path.parts:
                 text = path.read_text("utf-8")
                 if MARK.search(text):
-                    found.setdefault(path.relative_to(ROOT).as_posix(), text)
+                    code = text if path.suffix == ".py" else NO_CODE.sub(r"\1 ", text)
+                    found.setdefault(path.relative_to(ROOT).as_posix(), code)
     return found
 
 
