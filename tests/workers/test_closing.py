@@ -104,7 +104,8 @@ def test_close_while_another_thread_waits_for_a_task(make: Any, tasks: int) -> N
             waiting.await_blocked()
             worker.close()
             assert waiting.await_end() is None
-            assert handles[-1].cancelled()
+            # not if it has begun, or is in the queue of its child
+            assert handles[-1].cancelled() or "closed" in str(handles[-1].exception())
 
     with pytest.raises(WorkerClosedError):
         block()

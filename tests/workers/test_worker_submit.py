@@ -185,7 +185,7 @@ def test_an_array_of_a_failed_task_is_usable_after_a_task_that_writes_it(worker:
         for submitter in (worker, s):
             error = submitter.submit(add_one, x).exception()
             assert isinstance(error, TaskPoisonedError)
-            assert str(error).endswith("write its array with a task that has it as Out")
+            assert str(error).endswith("a task that has the array as Out can replace it")
         x[:] = 5
         s.submit(repaired, x)
         assert s.submit(add_one, x).result(LIMIT_S).tolist() == [6, 6]

@@ -140,6 +140,6 @@ def test_a_cohort_that_never_ends_is_ended_by_the_time_limit(mode: str, workers:
 
 def test_the_kernel_that_does_not_end_is_named() -> None:
     device = open_device("a2a3sim", runtime="pto2", block_dim=2, task_timeout_s=1)
-    with device, pytest.raises(TaskTimeoutError, match="on AIV 1 did not return") as caught:
+    with device, pytest.raises(TaskTimeoutError, match="on AIV [13] did not return") as caught:
         run(device, "endless_lane")
     assert caught.value.func_id == 2

@@ -262,7 +262,7 @@ def check_activity_names_the_kernel(backend: BackendSubject) -> None:
         device.attach(probe)
         page = device.activity()
         expect(
-            page.magic == abi.ACTIVITY_MAGIC and page.version == abi.ABI_VERSION,
+            page.magic == abi.ACTIVITY_MAGIC and page.version == abi.ACTIVITY_VERSION,
             f"the activity page begins with {page.magic:#x}, version {page.version}",
         )
         gate = Gate(device)

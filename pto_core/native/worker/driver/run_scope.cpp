@@ -84,10 +84,13 @@ void RunScope::protect(std::vector<UsedRange> used) {
 // a profile function is set.
 nb::object RunScope::withdraw_error() {
   if (!pages_ || nb::len(records_) == 0) return nb::none();
+  const nb::object kept = records_.attr("copy")();
   try {
     nb::module_::import_("builtins").attr("eval")("None");
   } catch (nb::python_error& raised) {
-    if (!raised.matches(error_)) return nb::borrow(raised.value());
+    if (nb::len(records_) == nb::len(kept)) return nb::borrow(raised.value());
+    records_.attr("clear")();  // the exception has taken its records
+    records_.attr("extend")(kept);
   }
   return nb::none();
 }
