@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Literal, Never
 from weakref import WeakSet
 
 from pto_core import _native, log, plugins, standard_streams
@@ -407,7 +407,9 @@ class _Files:
 
 
 @contextmanager
-def _followed(native: _native.Device, label: str, progress: bool | Listener) -> Iterator[None]:
+def _followed(
+    native: _native.Device, label: str, progress: Literal[True] | Listener
+) -> Iterator[None]:
     """Report the numbers of kernels that begin and end in a block."""
     first = native.kernel_counts()
 

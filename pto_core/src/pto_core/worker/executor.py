@@ -72,7 +72,8 @@ class WorkerExecutor(concurrent.futures.Executor):
             elif isinstance(target, Task) and target.is_task_per_call:
                 by_position, rest = target.bound(given, keywords)
                 # apart from the options of submit, which have precedence over keywords
-                handle = session.submit(functools.partial(target, **rest), *by_position)
+                whole: Any = functools.partial(target, **rest)
+                handle = session.submit(whole, *by_position)
             else:
                 handle = session.submit(call_of(_call, fn), fn, args, kwargs)
             self._handles.add(handle)

@@ -291,7 +291,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         with self._condition:
             is_first, self._has_called_back = not self._has_called_back, True
         if is_first:
-            if self._done_callbacks:
+            if self._done_callbacks:  # type: ignore[attr-defined]
                 self._known_to_have_ended()
             self._invoke_callbacks()  # type: ignore[attr-defined]
 
