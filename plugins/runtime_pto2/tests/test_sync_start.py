@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pto_core import CallConfig, Worker, open_device
+from pto_core import Worker, open_device
 from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, OrchestrationSource
 from pto_core.errors import OrchestrationError, TaskFailedError, TaskTimeoutError
-from pto_insight.dumps import TaskDump
 
 SOURCES = Path(__file__).parent / "published_2026_08"
 PROGRAMS = (
@@ -82,17 +81,11 @@ def test_more_blocks_than_cores_end_the_run_with_the_published_code(device: Devi
     assert int(blocks) == int(cores) + 1
 
 
-def test_a_failed_assertion_ends_the_kernels_that_wait(
-    device: Device, capfd, tmp_path: Path
-) -> None:
+def test_a_failed_assertion_ends_the_kernels_that_wait(device: Device, capfd) -> None:
     place = r"task \d+ of ring \d+: kernel cohort_kernel.* on AIV \d+: the assertion at "
     values = r"cohort_kernel\.cpp:\d+ failed: place != FAILS \(1 != 1\): of \d+"
-    config = CallConfig(enable_dump_tensor=1, output_prefix=str(tmp_path / "it"))
-    with pytest.raises(TaskFailedError, match=place + values) as caught:
-        run(device, "often", FAILING, config=config)
-    dumps = [TaskDump.read(path) for path in tmp_path.glob("*/*.npz")]
-    assert {dump.state for dump in dumps} == {"failed"}
-    assert len(dumps) == int(str(caught.value).rpartition(" ")[2]), "of those that were ended, too"
+    with pytest.raises(TaskFailedError, match=place + values):
+        run(device, "often", FAILING)
     texts = re.findall(
         r"^pto: cohort_kernel\S* \(.*\), cohort_kernel.cpp:\d+: block (\d+)$",
         capfd.readouterr().err,
@@ -140,6 +133,6 @@ def test_a_cohort_that_never_ends_is_ended_by_the_time_limit(mode: str, workers:
 
 def test_the_kernel_that_does_not_end_is_named() -> None:
     device = open_device("a2a3sim", runtime="pto2", block_dim=2, task_timeout_s=1)
-    with device, pytest.raises(TaskTimeoutError, match="on AIV [13] did not return") as caught:
+    with device, pytest.raises(TaskTimeoutError, match=r"on AIV [13] did not return") as caught:
         run(device, "endless_lane")
     assert caught.value.func_id == 2
