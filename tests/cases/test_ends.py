@@ -289,7 +289,10 @@ def test_terminated_parent_cleans_up(case) -> None:
 
 def test_full_disk_in_the_cache(case, tmp_path) -> None:
     case.cache = tmp_path / "other-cache"
-    limited = 'ulimit -f 25; exec "$@"'  # 25 blocks of 512 bytes: a status page, no library
+    source = case.folder / "kernels/twice.cpp"
+    # the library of the kernel is larger than the limit, and the status page of the run smaller
+    source.write_text(source.read_text() + 'extern "C" const char filler[1 << 17] = {1};\n')
+    limited = 'ulimit -f 100; exec "$@"'  # blocks of 512 bytes
     run = subprocess.run(
         ["/bin/sh", "-c", limited, "sh", PTO, "run", str(case.folder)],
         capture_output=True, text=True, check=False, env=case.environment,
