@@ -23,10 +23,13 @@ from pto_core import (
     kernel,
     open_device,
 )
+from pto_core.chip import CoreCallable, KernelSource, OrchestrationSource
 from pto_core.errors import TaskFailedError, UsageError
 from pto_insight.commands import dump as dump_command
 from pto_insight.dumps import TaskDump
 from pto_insight.dumps.recording import recover
+
+COHORTS = Path(__file__).parents[2] / "plugins/runtime_pto2/tests/published_2026_08"
 
 
 @kernel(core="aiv")
@@ -142,6 +145,19 @@ def test_only_the_task_that_fails_is_kept(tmp_path: Path, mode: str) -> None:
     assert (dump.state, dump.where.rpartition(":")[0]) == ("failed", __file__)
     np.testing.assert_array_equal(dump.values("before", 0), np.ones(6))
     np.testing.assert_array_equal(dump.values("after", 0), [7, 1, 1, 1, 1, 1])
+
+
+def test_kernels_that_a_failed_assertion_ends_are_kept(tmp_path: Path) -> None:
+    source = KernelSource(COHORTS / "cohort_kernel.cpp", ["-DBARRIER", "-DFAILS=1"])
+    kernels = dict(enumerate([CoreCallable(source, "aiv"), CoreCallable(source, "aic")]))
+    chip = ChipCallable(OrchestrationSource(COHORTS / "cohorts.cpp"), kernels, ("inout", "scalar"))
+    config = CallConfig(enable_dump_tensor=1, output_prefix=str(tmp_path / "it"))
+    device = open_device(runtime="pto2", block_dim=2)
+    with device, pytest.raises(TaskFailedError, match="failed: place != FAILS") as caught:
+        device.run(chip, np.zeros(128, np.float32), 1, config=config)
+    dumps = [TaskDump.read(path) for path in tmp_path.glob("*/*.npz")]
+    assert {dump.state for dump in dumps} == {"failed"}
+    assert len(dumps) == int(str(caught.value).rpartition(" ")[2]), "of those that were ended, too"
 
 
 @pytest.mark.parametrize("runtime", ["host_build_graph", "aicpu_build_graph"])
