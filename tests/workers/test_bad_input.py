@@ -92,7 +92,7 @@ def test_an_object_that_is_no_handle(world) -> None:
     refused(world, lambda orch: orch.submit_sub(None), "handle")
 
 
-END, ENDS = "the end of the with block", ("shutdown", "terminate", "join")
+END = "nothing: the end of the with block waits for the tasks"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ END, ENDS = "the end of the with block", ("shutdown", "terminate", "join")
         (Worker(3).session(), "map", "worker.map(function, items)"),
         (Worker(3).session(), "array", "worker.array(values) for an array"),
         (Worker(3), "shutdown", "worker.close()"),
-        *((Worker(3).session(), name, f"{END}, which waits for the tasks") for name in ENDS),
+        *((Worker(3).session(), name, END) for name in ("shutdown", "terminate", "join")),
     ],
 )
 def test_a_call_of_another_library_names_the_call_to_write(owner, name, call) -> None:

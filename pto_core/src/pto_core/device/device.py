@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 _SIMULATOR = "a2a3sim"
 _MOST_FINDINGS = 20
 _RUN_HOOKS = frozenset({"pto_run_started", "pto_run_finished"})
-
-
 _NO_BLOCK = nullcontext()
 
 

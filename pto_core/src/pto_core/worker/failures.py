@@ -162,8 +162,9 @@ def _links(exception: BaseException | None) -> list[Link]:
 def _pickled(exception: BaseException) -> bytes | None:
     """Return the pickle of an exception; None if it cannot be pickled and unpickled.
 
-    A builtin class can be unpickled, which takes as long as the pickling. By default, unpickling
-    calls ``__init__`` with ``args``. For a class that requires other arguments, the pickle contains
+    A builtin class is not checked, because the check takes as long as the pickling: the program
+    shows an exception that it cannot unpickle by its text. By default, unpickling calls
+    ``__init__`` with ``args``. For a class that requires other arguments, the pickle contains
     its attributes instead. A class of the main module that this process received by code is sent
     back by code; the program then finds its own class.
     """

@@ -592,7 +592,7 @@ class Session(TaskSubmitter, RunScope):
         )
 
 
-_END = "the end of the with block, which waits for the tasks"
+_END = "nothing: the end of the with block waits for the tasks"
 explain_names(Session, dict.fromkeys(("shutdown", "terminate", "join"), _END))
 
 

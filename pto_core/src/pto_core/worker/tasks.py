@@ -314,7 +314,10 @@ class Task(Generic[Parameters, Value, Outcome]):
         self._directions: dict[int, list[tuple[str, Direction, int]]] = {}
         functools.update_wrapper(self, function, updated=())
         self.name = _name_of(function)
-        self._needs_keywords = _needs_keywords(function)
+        self._needs_keywords = known is not None and any(
+            one.kind is one.KEYWORD_ONLY and one.default is one.empty
+            for one in known.parameters.values()
+        )
 
     @property
     def retries(self) -> int:
@@ -657,15 +660,6 @@ _INSTEAD = {
     "options": "worker.options(...).submit({name}, ...)",
 }
 explain_names(Task, _INSTEAD)
-
-
-def _needs_keywords(function: Callable[..., Any]) -> bool:
-    """Return whether a function requires an argument by keyword."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters)
 
 
 def _add_scalars(args: TaskArgs, layout: list[int], scalars: list[float], pickled: bytes) -> None:

@@ -2,7 +2,8 @@
 
 The backend appends records to the file ``calls`` in the folder of the run. When the run has ended,
 the records become the files of tasks, and ``calls`` is removed. If the process dies during the run,
-``calls`` remains, and :func:`recover` converts it. Who writes or converts ``calls`` has locked it.
+``calls`` remains, and :func:`recover` converts it. A process locks ``calls`` while it writes or
+converts the file.
 """
 
 from __future__ import annotations
