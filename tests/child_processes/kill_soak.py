@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 from kill_talk import Talk
 from kill_workers import run_seeds
 from observer import PATIENCE_S, below
-from sight import Sight, processes_with, session, shared_mappings
+from sight import Sight, processes_with, session, worker_memory
 from subject import Fault, Subject
 
 WORKERS_OF_A_PROCESS = 25
@@ -121,8 +121,7 @@ class Observer:
         return self.subject.hear(seconds)
 
     def _note_mappings(self) -> None:
-        for pid in [self.subject.pid, *below(self.subject.pid)]:
-            self.places |= {place for name, place in shared_mappings(pid) if "pto-" in name}
+        self.places |= worker_memory([self.subject.pid, *below(self.subject.pid)])
 
     def _kill_one(self) -> int:
         processes = below(self.subject.pid)

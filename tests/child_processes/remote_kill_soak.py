@@ -38,7 +38,7 @@ from network import MODULE, NAME, VARIABLE, Network, running_network
 from observer import PATIENCE_S
 from remote_hosts import Agent, is_running, running_agent
 from remote_kill_workers import LEASE_S, Place, live_remotely, warm_up_remotely
-from sight import shared_mappings
+from sight import worker_memory
 from subject import Fault, Subject
 
 from pto_transport_zmq.link.loading import load_links
@@ -127,8 +127,7 @@ class RemoteObserver(Observer):
     def _note_mappings(self) -> None:
         super()._note_mappings()
         assert self.host is not None
-        for one in self.host.agent.processes():
-            self.places |= {place for name, place in shared_mappings(one.pid) if "pto-" in name}
+        self.places |= worker_memory(one.pid for one in self.host.agent.processes())
 
     def _check_unmapped(self) -> None:
         self._compare_host()

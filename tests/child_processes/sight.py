@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,17 @@ def shared_mappings(pid: int) -> list[tuple[str, str]]:
             if access.endswith("s"):
                 found.append((name[0].strip() if name else "", f"{device}/{inode}"))
     return found
+
+
+def worker_memory(pids: Iterable[int]) -> set[str]:
+    """Return the places of the memory of Workers that processes have mapped.
+
+    What the calling process has mapped too is not of a Worker that it observes: forked processes
+    inherit the memory of a device that this process lost in another test.
+    """
+    own = set(shared_mappings(os.getpid()))
+    found = {one for pid in pids for one in shared_mappings(pid) if "pto-" in one[0]}
+    return {place for _, place in found - own}
 
 
 def session(leader: int) -> set[int]:

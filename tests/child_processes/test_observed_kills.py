@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from kill_talk import Talk
 from observer import PATIENCE_S, below, children, left_of, spin_until
-from sight import Sight, processes_with, shared_mappings
+from sight import Sight, processes_with, worker_memory
 from subject import Subject
 from test_worker_trees import PROCESSES, SOON_S, Pod
 
@@ -55,10 +55,6 @@ def expect(subject: Subject, what: str) -> dict[str, Any]:
     assert message is not None, f"no {what}"
     assert message["say"] == what, message
     return message
-
-
-def worker_memory(pids: list[int]) -> set[str]:
-    return {place for pid in pids for name, place in shared_mappings(pid) if "pto-" in name}
 
 
 def assert_same(subject: Subject, before: Sight, places: set[str]) -> None:

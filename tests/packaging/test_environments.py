@@ -72,9 +72,8 @@ def test_a_package_installs_with_its_declared_dependencies_alone(
 def test_the_core_alone_has_a_command_and_no_plugins(environment_with):
     environment = environment_with(CORE)
     usage = environment.run(environment.folder / "bin" / "pto", "--help")
-    assert "(needs ptorun-devkit)" in usage
-    assert usage.count("(needs ptorun-insight)") == 4
-    assert usage.count("(needs ptorun-transport-zmq)") == 2
+    for provider in ("devkit", "insight", "transport-zmq"):
+        assert f"(needs ptorun-{provider})" in usage
     program = (
         "from pto_core.cli.main import load\n"
         "from pto_core.errors import PluginUnavailableError\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pto_core import Worker, open_device
+from pto_core import open_device
 from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, OrchestrationSource
 from pto_core.errors import OrchestrationError, TaskFailedError, TaskTimeoutError
 
@@ -95,28 +95,6 @@ def test_a_failed_assertion_ends_the_kernels_that_wait(device: Device, capfd) ->
     with pytest.raises(TaskFailedError, match=r"failed: lane == 0 \(1 == 0\)"):
         run(device, "through_pipes", FAILING)
     assert run(device, "often")[:2].tolist() == [1.0, 1.0]
-
-
-def test_a_kernel_that_crashed_is_not_ended_again() -> None:
-    failing = chip("-DFAILS=1", "-DCRASHES")
-    settings = {"measure": True, "sim.mode": "deterministic"}
-    with open_device("a2a3sim", runtime="pto2", block_dim=2, settings=settings) as device:
-        with pytest.raises(TaskFailedError, match=r"the assertion at|crashed with SIGSEGV"):
-            run(device, "through_pipes", failing, accesses=True)
-        assert run(device, "apart", failing)[:40].tolist() == [1.0] * 40
-
-
-def test_a_failed_assertion_in_a_chip_of_a_worker_fails_its_task(capfd) -> None:
-    with Worker(3, device_ids=[0], platform="a2a3sim", runtime="pto2") as worker:
-        out = worker.shared_array(128, np.float32)
-        failing, passing = worker.register(FAILING), worker.register(CHIP)
-        with pytest.raises(TaskFailedError, match=r"failed: place != FAILS \(1 != 1\)") as caught:
-            worker.submit(failing, out, PROGRAMS.index("often")).result()
-        assert caught.value.path == "L3/chip0"
-        out = worker.shared_array(128, np.float32)
-        worker.submit(passing, out, PROGRAMS.index("apart")).result()
-        assert out[:40].tolist() == [1.0] * 40
-    assert re.search(r"^pto: cohort_kernel .*: block 1$", capfd.readouterr().err, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ def main(level: str, place: str) -> None:
         worker.close()
     else:
         with worker:
-            time.sleep(1000)
+            while True:  # a signal just before a sleep does not end it
+                time.sleep(0.1)
 
 
 if __name__ == "__main__":

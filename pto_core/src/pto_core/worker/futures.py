@@ -190,7 +190,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             value: Any = self._value
             if value is _UNREAD:
                 value = self._value = outputs.value()
-                outputs.memory.drop_ended()  # it keeps this handle, and so the value
+                outputs.memory.drop(self)  # it keeps this handle, and so the value
             if value is not None:
                 return value  # type: ignore[no-any-return]
             outputs = outputs.written

@@ -33,7 +33,7 @@ import struct
 import sys
 import threading
 import time
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
@@ -470,7 +470,7 @@ class ValueMemory:
         self._gone_slots: dict[_Slot, object] = {}  # those whose Returned is gone
         self._live: set[_Block] = set()
         self._gone: deque[_Block] = deque()
-        self._kept: deque[tuple[TaskHandle, Sequence[object]]] = deque()
+        self._kept: OrderedDict[TaskHandle, Sequence[object]] = OrderedDict()
         self._kept_blocks: dict[int, int] = {}  # the first word of the last kept block, by child
         self._lock = threading.Lock()
 
@@ -534,30 +534,31 @@ class ValueMemory:
 
     def keep(self, submitted: TaskHandle, needed: Sequence[object]) -> None:
         """Keep what a submitted task needs until it has ended: its slot, blocks and callable."""
-        self._kept.append((submitted, needed))
-        self.drop_ended()
-
-    def drop_ended(self) -> None:
-        """Drop what the oldest tasks needed, up to the first task that has not ended."""
         kept = self._kept
+        kept[submitted] = needed
+        # drop what the oldest tasks needed, up to the first that has not ended
         try:
-            while (one := kept.popleft())[0].has_ended:
+            while (oldest := kept.popitem(last=False))[0].has_ended:
                 pass
-            kept.append(one)
-        except IndexError:
+            kept[oldest[0]] = oldest[1]
+        except KeyError:
             pass  # none is left
+
+    def drop(self, ended: TaskHandle) -> None:
+        """Drop a task that has ended, and what it needed."""
+        self._kept.pop(ended, None)
 
     def settle(self, count: int | None = None) -> None:
         """Free the blocks of tasks that have ended, among the next ``count`` tasks or all."""
         kept = self._kept
         for _ in range(len(kept) if count is None else min(count, len(kept))):
             try:
-                one = kept.popleft()
-            except IndexError:
+                oldest = kept.popitem(last=False)
+            except KeyError:
                 break  # another thread has taken it
-            if not one[0].has_ended:
-                kept.append(one)
-            del one
+            if not oldest[0].has_ended:
+                kept[oldest[0]] = oldest[1]
+            del oldest
         self._collect()
 
     def stored(self, content: Content) -> _Bytes:

@@ -150,11 +150,15 @@ def _failure(dump: TaskDump, code: int, assertion: str) -> TaskFailedError:
 
 def _environment(library: Path) -> dict[str, str]:
     """Return the environment for a library, whose sanitizer must be loaded before all others."""
-    try:
-        listed = subprocess.run(["ldd", library], capture_output=True, text=True, check=False)
-        found = re.findall(r"=> (\S*lib(?:asan|clang_rt\.asan)\S*)", listed.stdout)
-    except OSError:
-        found = []
+    # The dynamic linker of glibc lists what it would load instead of beginning the program.
+    listed = subprocess.run(
+        [sys.executable],
+        env={**child_environment(), "LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.findall(r"=> (\S*lib(?:asan|clang_rt\.asan)\S*)", listed.stdout)
     usual = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
     environment = usual | child_environment()
     if found:
