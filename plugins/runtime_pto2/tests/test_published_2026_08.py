@@ -210,30 +210,37 @@ def test_the_interface_can_be_stated(device: Device) -> None:
 
 def outputs_of_graph(
     device: Device, body: int, seed: int, *, as_graph: bool, hazards: str = "full"
-) -> tuple[np.ndarray, int]:
-    """Return the output of 12 calls of a body, and how often the body was called."""
+) -> tuple[np.ndarray, int, int]:
+    """Return the output of 12 calls of a body, how often it was called, and the look-ups."""
     out, calls = IN - 3, IN.copy()
-    device.run(GRAPHS, IN, out, calls, seed << 4 | body << 1 | as_graph, hazards=hazards)
-    return out, int(calls[0, 0])
+    chosen = seed << 4 | body << 1 | as_graph
+    report = device.run(GRAPHS, IN, out, calls, chosen, hazards=hazards)
+    return out, int(calls[0, 0]), report.statistics["lookups"]
 
 
 def test_random_graphs_equal_their_inline_form(device: Device) -> None:
     first = int(os.environ.get("PTO_GRAPH_SEED", "1"))
     total = 0
+    saved = {"full": 0, "raw": 0}  # look-ups
     for seed in range(first, first + 25):
-        inline, calls = outputs_of_graph(device, 0, seed, as_graph=False)
-        assert calls == 12
-        for hazards in ("full", "raw"):  # with "raw", a record uses the edges that it knows
-            graph, calls = outputs_of_graph(device, 0, seed, as_graph=True, hazards=hazards)
+        for hazards in saved:  # with "raw", a record uses the edges that it knows
+            options = {"seed": seed, "hazards": hazards}
+            inline, calls, all_lookups = outputs_of_graph(device, 0, as_graph=False, **options)
+            assert calls == 12
+            graph, calls, lookups = outputs_of_graph(device, 0, as_graph=True, **options)
             np.testing.assert_array_equal(graph, inline, f"PTO_GRAPH_SEED={seed}, {hazards}")
             total += calls
+            saved[hazards] += all_lookups - lookups
     assert 2 * 50 <= total < 0.7 * 12 * 50  # the others were expanded from a record
+    assert saved["full"] == 0
+    # The other mode looks up all edges, because it records their order.
+    assert (saved["raw"] > 0) == (device.config["sim.mode"] == "threads")
 
 
 def test_bodies_without_a_key_have_records_of_their_own(device: Device) -> None:
-    inline, calls = outputs_of_graph(device, 7, 7, as_graph=False)
+    inline, calls, _ = outputs_of_graph(device, 7, 7, as_graph=False)
     assert calls == 12
-    graph, calls = outputs_of_graph(device, 7, 7, as_graph=True)
+    graph, calls, _ = outputs_of_graph(device, 7, 7, as_graph=True)
     assert calls < 12
     np.testing.assert_array_equal(graph, inline)
 
@@ -250,7 +257,7 @@ def test_the_operand_of_a_predicate_stays_in_memory_until_it_is_read(mode: str) 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_body_that_cannot_be_repeated_is_called_each_time(device: Device, body: int) -> None:
-    inline, _ = outputs_of_graph(device, body, 7, as_graph=False)
-    graph, calls = outputs_of_graph(device, body, 7, as_graph=True)
+    inline, _, _ = outputs_of_graph(device, body, 7, as_graph=False)
+    graph, calls, _ = outputs_of_graph(device, body, 7, as_graph=True)
     assert calls == 12
     np.testing.assert_array_equal(graph, inline)
