@@ -18,6 +18,13 @@ struct KeepAll {
   void removed(const Value&, RegionRemoval) const {}
 };
 
+// A list stays in the index until it is empty.
+struct KeepLists : KeepAll<uint32_t> {
+  RegionState state(uint32_t newest) const {
+    return newest == kNone ? RegionState::kRetired : RegionState::kLive;
+  }
+};
+
 class EdgeFinder {
  public:
   EdgeFinder(const LogTables& log, bool is_full, uint32_t blocks)
@@ -130,43 +137,55 @@ class EdgeFinder {
     return found;
   }
 
+  // Accesses of the host come one after the other, so the newest of them suffices.
   bool find_writers(uint32_t access, Why why) {
     bool found = false;
+    uint32_t host = kNone;
+    bool is_conservative = false;
     RegionPlace place;
     KeepAll<uint32_t> policy;
     writers_->find(log_.region(access), place, policy, [&](uint32_t writer, bool conservative) {
       found = true;
-      add(writer, access, why, conservative);
+      if (!log_.is_of_host(log_.task_of(writer))) return add(writer, access, why, conservative);
+      if (host != kNone && host > writer) return;
+      host = writer;
+      is_conservative = conservative;
     });
+    if (host != kNone) add(host, access, why, is_conservative);
     return found;
   }
 
   void find_readers(uint32_t access) {
-    find_listed(readers_, access, [](uint32_t) { return Why::kAntiDependence; });
+    find_listed(readers_, access, false, [](uint32_t) { return Why::kAntiDependence; });
   }
 
+  // Tasks that are submitted later come after this access, and so after the users that it finds.
+  // So no later access needs an edge to them.
   void find_users(uint32_t access) {
-    find_listed(users_, access, [&](uint32_t user) {
+    find_listed(users_, access, true, [&](uint32_t user) {
       return writes(log_.tag(user)) ? Why::kOverwrite : Why::kAntiDependence;
     });
   }
 
   template <class WhyOf>
-  void find_listed(HostIndex<uint32_t>& lists, uint32_t access, WhyOf why_of) {
+  void find_listed(HostIndex<uint32_t>& lists, uint32_t access, bool is_last, WhyOf why_of) {
     RegionPlace place;
-    KeepAll<uint32_t> policy;
-    lists->find(log_.region(access), place, policy, [&](uint32_t newest, bool conservative) {
+    KeepLists policy;
+    lists->find(log_.region(access), place, policy, [&](uint32_t& newest, bool conservative) {
       for (uint32_t index = newest; index != kNone; index = listed_[index].older) {
         const uint32_t earlier = listed_[index].access;
         add(earlier, access, why_of(earlier), conservative);
       }
+      if (is_last) newest = kNone;
     });
   }
 
   void insert(uint32_t task) {
     for (uint32_t access = log_.first_access(task); access < log_.end_access(task); ++access) {
       const Tag tag = log_.tag(access);
-      if (has_host_ && log_.is_known_use(access)) insert_listed(users_, access);
+      if (has_host_ && !log_.is_of_host(task) && log_.is_known_use(access)) {
+        insert_listed(users_, access);
+      }
       if (writes(tag)) {
         insert_writer(access);
       } else if (is_full_ && tag == Tag::kInput && log_.is_looked_up(access)) {
@@ -193,7 +212,7 @@ class EdgeFinder {
 
   void insert_listed(HostIndex<uint32_t>& lists, uint32_t access) {
     RegionPlace place;
-    KeepAll<uint32_t> policy;
+    KeepLists policy;
     bool is_new;
     uint32_t& newest = lists->value(lists->obtain(log_.region(access), place, policy, &is_new));
     if (is_new) newest = kNone;
@@ -216,7 +235,7 @@ class EdgeFinder {
   HostIndex<uint32_t> writers_;        // of each region: its last writer
   HostIndex<uint32_t> readers_;        // of each region: index in listed_ of its newest reader
   HostIndex<uint32_t> other_writers_;  // writers that take no part in look-ups
-  HostIndex<uint32_t> users_;          // as readers_, all uses; empty without accesses of the host
+  HostIndex<uint32_t> users_;          // as readers_, uses that no write of the host has found
   std::vector<Listed> listed_;
   bool has_host_ = false;  // whether the log has accesses of the host
   uint32_t host_ = kNone;  // the last one so far

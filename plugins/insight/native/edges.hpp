@@ -6,7 +6,8 @@
 //
 // The orchestration itself may read and write memory. Such an access waits as a task does. A write
 // also waits for all earlier users of the memory, also if hazards are raw. All tasks that are
-// submitted later come after the access.
+// submitted later come after the access. So each use of memory has at most one edge to a write of
+// the host, and of several earlier writes of the host, only the newest has an edge to a use.
 //
 // Clusters: the number of a cluster depends on timing, but one case does not. If the program holds
 // all clusters except one, its next allocation receives this last cluster. By then, all tasks on

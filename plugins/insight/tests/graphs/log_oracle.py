@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from pto_insight.graphs.analysis import Why
-from pto_insight.graphs.log import ACCESS, EVENT, TASK, AccessLog
+from pto_insight.graphs.log import ACCESS, EVENT, HOST, TASK, AccessLog
 
 INPUT, OUTPUT, INOUT, OUTPUT_EXISTING, NO_DEP = range(5)
 UINT8 = 5
@@ -70,11 +70,15 @@ class View:
 
 @dataclass(frozen=True)
 class Program:
-    """A random program: the (tag, view) pairs of each task, and explicit edges."""
+    """A random program: the (tag, view) pairs of each task, and explicit edges.
+
+    ``host``: the tasks that are accesses of the orchestration; each has one pair.
+    """
 
     tasks: tuple[tuple[tuple[int, View], ...], ...]
     explicit: tuple[tuple[int, int], ...]
     is_full: bool
+    host: frozenset[int] = frozenset()
 
     @property
     def accesses(self) -> list[tuple[int, int, View]]:
@@ -127,6 +131,8 @@ def log_of(program: Program, blocks: int = 24) -> AccessLog:
     tasks = np.zeros(len(program.tasks), TASK)
     tasks["id"] = np.arange(len(tasks)) * 4
     tasks["accesses"] = np.cumsum([len(task) for task in program.tasks])
+    for host in program.host:
+        tasks[host]["id"], tasks[host]["traits"] = -1 - host, HOST
     events = np.zeros(len(program.explicit), EVENT)
     for event, (first, second) in zip(events, program.explicit, strict=True):
         event["tasks"], event["first"], event["second"] = second + 1, first * 4, second * 4
@@ -186,4 +192,24 @@ def conflicts_of(program: Program, before: np.ndarray) -> set[tuple[int, int]]:
                 continue
             if (masks[first] & masks[second]).any():
                 found.add((first, second))
+    return found
+
+
+def with_host(program: Program, numbers: random.Random) -> Program:
+    """Return the program with accesses of the orchestration in the place of some tasks."""
+    host = frozenset(t for t in range(len(program.tasks)) if numbers.random() < 0.3)
+    tasks = list(program.tasks)
+    for task in host:
+        tag, view = tasks[task][0]
+        tasks[task] = ((INPUT if tag == INPUT else OUTPUT_EXISTING, view),)
+    return replace(program, tasks=tuple(tasks), explicit=(), host=host)
+
+
+def edges_of_host(program: Program) -> set[tuple[int, int]]:
+    """Return the edges of the accesses of the orchestration, also those that others imply."""
+    accesses = program.accesses
+    found = {(host, task) for host in program.host for task in range(host + 1, len(program.tasks))}
+    for task, tag, view in accesses:
+        if task in program.host and tag != INPUT:
+            found |= {(t, task) for t, _, other in accesses if t < task and other.overlaps(view)}
     return found

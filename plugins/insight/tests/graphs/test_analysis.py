@@ -18,10 +18,12 @@ from log_oracle import (
     Program,
     View,
     conflicts_of,
+    edges_of_host,
     log_of,
     order_of,
     random_program,
     reasons_of,
+    with_host,
 )
 
 from pto_core.errors import RaceError, UsageError
@@ -263,4 +265,36 @@ def test_ordered_readers_and_writers_of_one_buffer_cost_little():
     """The chain has 200 million ordered pairs of tasks; the analysis must not visit each one."""
     tasks = [[(INOUT, WHOLE)] if n % 3 else [(INPUT, WHOLE)] for n in range(20_000)]
     graph = graph_of(*tasks)
+    assert conflicts(graph) == set()
+
+
+@pytest.mark.parametrize("is_full", [True, False], ids=["full", "raw"])
+def test_accesses_of_the_orchestration_order_as_by_brute_force(is_full):
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    numbers = random.Random(seed)
+    for _ in range(PROGRAMS // 3):
+        program = random_program(numbers.getrandbits(32), numbers.randrange(2, 40), is_full)
+        program = with_host(program, numbers)
+        graph = TaskGraph(log_of(program))
+        before = order_of(len(program.tasks), edges_of(program) | edges_of_host(program))
+        for first, second in np.ndindex(before.shape):
+            assert graph.is_before(first, second) == before[first, second], (first, second)
+        assert conflicts(graph) == conflicts_of(program, before)
+
+
+@pytest.mark.parametrize("is_written_first", [True, False], ids=["before", "between"])
+def test_writes_of_the_orchestration_and_tasks_have_few_edges(is_written_first):
+    """Each of 5,000 writes overlaps the memory of each of 5,000 tasks."""
+    count = 5_000
+    element = [(OUTPUT_EXISTING, View((64,), (n % 64,), (1,))) for n in range(count)]
+    if is_written_first:
+        tasks = [*([one] for one in element), *[[(INPUT, WHOLE)]] * count]
+        host = range(count)
+    else:
+        tasks = [task for one in element for task in ([(INPUT, WHOLE)], [one])]
+        host = range(1, 2 * count, 2)
+    graph = TaskGraph(log_of(Program(tuple(map(tuple, tasks)), (), True, frozenset(host))))
+    assert len(graph.reason_rows) < 4 * count
+    assert graph.is_before(count - 1, count)
     assert conflicts(graph) == set()
