@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from pto_core.cases.endings import device_record
+from pto_core.cases.activity import device_record
 from pto_core.cli.main import main
 from pto_core.worker.live_state import worker_record
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pto_core.cases.endings import ActivityPage, core_name, describe
+from pto_core.cases.activity import ActivityPage, core_name, describe
 from pto_core.cases.job import Job, locate
 from pto_core.cases.report import (
     CaseReport,

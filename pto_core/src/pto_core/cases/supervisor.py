@@ -23,11 +23,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pto_core.cases.activity import ActivityPage, RunningKernel
 from pto_core.cases.child import STACK_SIGNAL
 from pto_core.cases.endings import (
-    ActivityPage,
     ChildProgress,
-    RunningKernel,
     death_error,
     orchestration_death_error,
     seed_note,

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pto_core.cases.endings import (
+from pto_core.cases.activity import (
     ask_device,
     device_lines,
     device_record,

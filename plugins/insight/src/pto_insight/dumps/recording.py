@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_core import log
-from pto_core.cases.endings import core_name
+from pto_core.cases.activity import core_name
 from pto_core.cases.report import from_plain, to_plain
 from pto_core.config import Config
 from pto_core.errors import PtoError, UsageError
