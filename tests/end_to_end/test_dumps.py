@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import random
+import secrets
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -254,6 +259,70 @@ def test_a_recording_belongs_to_its_run(tmp_path: Path) -> None:
         assert len(device.run(graph, *inputs(), config=config, dump=True).dumps) == 4
     assert meanwhile == [((), True)]
     assert recover(folder) == ()
+
+
+def outcome_of(path: Path) -> str:
+    """Return what ``pto dump show`` prints; nothing if it refuses the path by its name."""
+    parser = argparse.ArgumentParser()
+    dump_command.add_arguments(parser)
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        try:
+            dump_command.run(parser.parse_args(["show", str(path)]))
+        except (UsageError, OSError) as error:
+            if str(path) in str(error):
+                return ""
+            raise
+    return shown.getvalue()
+
+
+def damaged(content: bytes, numbers: random.Random) -> bytes:
+    """Return the content with other bits, or without its end."""
+    if numbers.random() < 0.2:
+        return content[: numbers.randrange(len(content))]
+    changed = bytearray(content)
+    for _ in range(numbers.choice((1, 1, 4))):
+        changed[numbers.randrange(len(content))] ^= 1 << numbers.randrange(8)
+    return bytes(changed)
+
+
+def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+
+    @kernel(core="aiv")
+    def keep(x: InOut):
+        shutil.copy(tmp_path / "it.device0.run1" / "calls", kept)
+
+    def graph(rt, a: In, f: InOut):
+        tiles(rt, a, f)
+        rt.submit(keep, f)
+
+    with open_device("a2a3sim", runtime="pto2") as device:
+        config = CallConfig(output_prefix=str(tmp_path / "it"))
+        file = device.run(graph, *inputs(), config=config, dump=True).dumps[0]
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    numbers = random.Random(seed)
+    whole, right = file.read_bytes(), outcome_of(file)
+    results = set()
+    for _ in range(60):
+        file.write_bytes(damaged(whole, numbers))
+        results.add(outcome_of(file))
+    assert results == {right, ""}
+    calls, results = kept.read_bytes(), set()
+    for number in range(60):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        (folder / "calls").write_bytes(damaged(calls, numbers))
+        results.add(outcome_of(folder) == "")
+    assert results == {True, False}
+
+
+@pytest.mark.parametrize("dtype", ["str", "object", "f4,i4", "(2,)f4", "none"])
+def test_a_type_that_has_no_numbers_is_refused(dtype: str) -> None:
+    parser = argparse.ArgumentParser()
+    dump_command.add_arguments(parser)
+    with pytest.raises(UsageError, match="--dtype is"):
+        dump_command.run(parser.parse_args(["show", "any.npz", "--dtype", dtype]))
 
 
 def test_a_recording_that_others_can_write_is_not_converted(tmp_path: Path) -> None:

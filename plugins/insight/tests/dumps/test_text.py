@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from pto_insight.dumps.text import difference, picture, statistics
@@ -39,3 +41,14 @@ def test_a_picture_shows_where_large_values_and_nan_are() -> None:
     assert "".join(rows).count(" ") == 12 * 48 - 3
     assert picture(np.ones((4, 4))) == []
     assert picture(np.array([1, 2])) == [" @"]
+
+
+def test_values_of_any_size_are_shown_without_warnings() -> None:
+    values = np.array([np.nan, np.inf, -np.inf, 1.7e308, -1.7e308])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(picture(values)) == 1
+        assert statistics(values) == "min -1.7e+308  max 1.7e+308  mean 0  nan 1  inf 2"
+        assert str(difference(values, values[::-1])).startswith(
+            "4 of 5 elements; first at [0]: nan -> "
+        )

@@ -51,9 +51,13 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def _dtype(name: str | None) -> str | None:
+    if name is None:
+        return None
     try:
-        return None if name is None else np.dtype(name).name
-    except TypeError:
+        found = np.dtype(name).name
+        np.isnan(np.zeros(1, found))  # refuses types that are no numbers
+        return found
+    except (TypeError, ValueError):
         raise UsageError(
             f"--dtype is {name!r}; use a type of NumPy such as float32", name="dtype", value=name
         ) from None

@@ -41,6 +41,7 @@ from pto_insight.dumps.task_dump import (
     stored_type,
 )
 from pto_insight.graphs import AccessLog, TaskGraph
+from pto_insight.graphs.archive import refusing_damage
 from pto_insight.graphs.measurement import task_and_block_of_id
 from pto_insight.graphs.places import TAGS
 
@@ -154,7 +155,8 @@ def begin_dump(
 def recover(folder: Path) -> tuple[Path, ...]:
     """Convert the calls that a process left in a folder when it died; return the new files.
 
-    The calls of a run that has not ended remain. Raises UsageError if others could write them.
+    The calls of a run that has not ended remain. Raises UsageError if others could write them, or
+    if they are damaged.
     """
     file = folder / CALLS
     if not file.is_file():
@@ -166,8 +168,10 @@ def recover(folder: Path) -> tuple[Path, ...]:
             value=str(file),
         )
     calls = _locked(file, "r+b")
-    with calls or contextlib.nullcontext():
-        return () if calls is None else _converted(folder, None)
+    if calls is None:
+        return ()
+    with calls, refusing_damage(file, "a recording of calls", "remove it"):
+        return _converted(folder, None)
 
 
 def _locked(calls: Path, mode: str) -> BinaryIO | None:
@@ -250,8 +254,10 @@ def _records(calls: NDArray[Any], at: int) -> Iterator[_Record]:
     while at + _RECORD.itemsize <= len(calls):
         head = calls[at : at + _RECORD.itemsize].view(_RECORD)[0]
         size = int(head["bytes"])
-        if head["magic"] != _MAGIC or at + size > len(calls):
+        if head["magic"] == 0 or (head["magic"] == _MAGIC and at + size > len(calls)):
             return  # the process died, or the disk was full, while it was written
+        if head["magic"] != _MAGIC or size < _RECORD.itemsize:
+            raise ValueError(f"byte {at} begins no record")
         content = calls[at : at + size]
         ends = [_RECORD.itemsize, int(head["tensors"]) * _TENSOR.itemsize]
         ends += [int(head[name]) for name in ("name", "library", "payload")]

@@ -87,6 +87,7 @@ def compared(one: TaskDump, other: TaskDump, dtype: str | None) -> Iterator[str]
             yield f"  {at}: scalar {_scalar(values[0])} -> {_scalar(values[1])}"
 
 
+@np.errstate(all="ignore")
 def statistics(values: Values) -> str:
     """Return the smallest, largest and mean value, and the number of values that are not finite."""
     if not values.size:
@@ -100,6 +101,7 @@ def statistics(values: Values) -> str:
     return text + f"  nan {nan}" * bool(nan) + f"  inf {infinite}" * bool(infinite)
 
 
+@np.errstate(all="ignore")
 def difference(first: Values | None, second: Values | None) -> str | None:
     """Return how two arrays differ, bit by bit; None if they do not, or if one is missing."""
     if first is None or second is None:
@@ -122,6 +124,7 @@ def difference(first: Values | None, second: Values | None) -> str | None:
     )
 
 
+@np.errstate(all="ignore")
 def picture(values: Values) -> list[str]:
     """Return a small picture of an array; it is empty if all elements are equal.
 
@@ -133,8 +136,7 @@ def picture(values: Values) -> list[str]:
     numbers = _numbers(values).reshape(-1, values.shape[-1])
     rows, columns = min(_ROWS, numbers.shape[0]), min(_COLUMNS, numbers.shape[1])
     parts = [np.array_split(line, columns, axis=1) for line in np.array_split(numbers, rows)]
-    with np.errstate(all="ignore"):
-        cells = np.array([[cell.max() for cell in line] for line in parts])
+    cells = np.array([[cell.max() for cell in line] for line in parts])
     finite = cells[np.isfinite(cells)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     scaled = (cells - low) / (high - low) if high > low else np.where(cells > 0, 1.0, 0.0)
