@@ -21,7 +21,8 @@ class ThreadCounters {
 
   // Returns 0, or the number of the error of the last event.
   int begin() noexcept;
-  // Closes the events, which otherwise count on.
+  bool is_open() const noexcept { return is_open_; }
+  // Closes the events, which otherwise count on. Another thread may call it while this one waits.
   void close() noexcept;
   // Calls `take(counter, value)` for each counter that has counted all the time since begin().
   template <typename Take>

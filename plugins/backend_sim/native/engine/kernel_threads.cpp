@@ -93,7 +93,6 @@ void KernelThreads::run_kernel(uint32_t core) noexcept {
   const CrashNote note = {activity_.page(), &slot, device_, &run_.topology().blocks,
                           activity_.is_shared()};
   set_crash_note(&note);
-  run_.tracer().prepare_thread();
   const uint32_t scheduler = cores.scheduler(core);
   if (!is_recorded_) cores.acknowledge(core);
   cores.execute(core, slot, is_recorded_ ? Cores::kUntraced : track(core));

@@ -217,7 +217,6 @@ void Pool::work(Worker& worker) noexcept {
 // Returns when the run ends, when `until` is reached, or when no work is left.
 void Pool::serve(Worker& worker, const Until& until) noexcept {
   worker.rounds = 0;
-  if (run_.running()) run_.tracer().prepare_thread();
   for (Backoff backoff; run_.running() && !until.reached();) {
     if (until.word == nullptr && orchestration_pending_.load(std::memory_order_relaxed) &&
         orchestration_pending_.exchange(false, std::memory_order_acq_rel)) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 #include "counters.hpp"
 #include "options.hpp"
@@ -74,6 +75,8 @@ class Tracer {
   // Called while no thread is inside a run. `trace` is NULL if the next run is not traced.
   // `counts`: the trace has the counters of each kernel. A deterministic run has none.
   void set_trace(pto_run_trace* trace, bool counts) noexcept {
+    for (ThreadCounters* one : counting_) one->close();
+    counting_.clear();
     steps_ = 0;
     begun_ = counted_ = 0;
     lacks_files_ = false;
@@ -92,10 +95,6 @@ class Tracer {
     if (trace != nullptr) trace->last = clock_pair();
   }
 
-  // Called by a thread that begins to run kernels.
-  void prepare_thread() const noexcept {
-    if (!counts_) thread_counters().close();
-  }
   // Called after the run. The counters that had events in threads, but no value.
   uint32_t idle_counters() const noexcept { return begun_ & ~counted_; }
   // Called after the run. Whether a thread had too few file descriptors for its events.
@@ -172,6 +171,10 @@ class Tracer {
  private:
   void begin_counters() noexcept {
     ThreadCounters& counters = thread_counters();
+    if (!counters.is_open()) {
+      const std::lock_guard lock(last_track_);
+      counting_.push_back(&counters);
+    }
     if (counters.begin() == EMFILE) lacks_files_ = true;
     begun_.fetch_or(counters.opened(), std::memory_order_relaxed);
   }
@@ -196,7 +199,8 @@ class Tracer {
   std::atomic<uint32_t> begun_{0};    // the counters that have events, a bit for each
   std::atomic<uint32_t> counted_{0};  // those that have values
   std::atomic<bool> lacks_files_{false};
-  std::mutex last_track_;
+  std::mutex last_track_;                  // also guards counting_
+  std::vector<ThreadCounters*> counting_;  // of the threads that have events; closed after the run
   pto_clock_pair opened_{};
 };
 
