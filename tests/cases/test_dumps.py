@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pto_insight.dumps import TaskDump
 
-DUMP = "first.device0.run1"
+DUMP = "1/first.device0.run1"
 
 
 def test_a_case_is_dumped_shown_compared_and_replayed(case, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (report,) = case.json("--dump", "--repeat", "2", "--out", str(out))["cases"]
-    assert report["files"] == [str(out / DUMP), str(out / "first.device0.run2")]
+    assert report["files"] == [str(out / DUMP), str(out / "1/first.device0.run2")]
     file = out / DUMP / "twice#0.npz"
     dump = TaskDump.read(file)
     assert (dump.library[-3:], dump.request.source.name) == (".so", "twice.cpp")
@@ -56,7 +56,7 @@ def test_a_dump_with_counters_writes_the_listed_files_only(case, tmp_path: Path)
     options = ("--pmu", "--dump", "--set", "log_level=error")
     out = tmp_path / "out"
     (report,) = case.json(*options, "--out", str(out))["cases"]
-    assert sorted(report["files"]) == sorted(map(str, out.iterdir()))
+    assert sorted(report["files"]) == sorted(map(str, (out / "1").glob("first.*")))
 
 
 def test_a_replay_names_the_lines_of_wrong_accesses_and_assertions(case, tmp_path: Path) -> None:

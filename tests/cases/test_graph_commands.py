@@ -127,8 +127,9 @@ def test_a_graph_with_stated_edges_has_the_source_lines(runtime: str) -> None:
 def test_run_writes_the_graph_of_each_case(tmp_path: Path) -> None:
     ran = pto_here("run", VECTOR, "--all", *PTO2, "--graph", "--out", tmp_path / "out")
     assert ran.returncode == 0, ran.stderr
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["constant.json", "constant.svg", "random.json", "random.svg"]
+    names = sorted(path.name for path in (tmp_path / "out" / "1").iterdir())
+    graphs = ["constant.json", "constant.svg", "random.json", "random.svg"]
+    assert names == sorted([*graphs, "log.txt", "run.json"])
 
 
 def test_graph_refuses_wrong_names_and_endings(tmp_path: Path) -> None:

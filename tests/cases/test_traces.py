@@ -17,10 +17,13 @@ def test_a_case_writes_its_trace_and_its_counters(case, tmp_path) -> None:
     out = tmp_path / "traces"
     done = case.json("--trace-level", "4", "--stats", "--repeat", "3", "-v", "--out", str(out))
     (report,) = done["cases"]
-    assert report["files"] == [str(out / name) for name in (*NAMES, "first.stats.json")]
-    assert all((out / name).stat().st_size > 0 for name in NAMES)
-    assert sorted(path.name for path in out.iterdir()) == sorted((*NAMES, "first.stats.json"))
-    assert json.loads((out / "first.stats.json").read_text())["tasks"] == 1
+    run = out / "1"
+    assert report["files"] == [str(run / name) for name in (*NAMES, "first.stats.json")]
+    assert all((run / name).stat().st_size > 0 for name in NAMES)
+    assert sorted(path.name for path in run.iterdir()) == sorted(
+        (*NAMES, "first.stats.json", "log.txt", "run.json")
+    )
+    assert json.loads((run / "first.stats.json").read_text())["tasks"] == 1
     trace = read_trace(out)
     assert [trace.kernel_name(kernel) for kernel in trace.tasks["kernel"]] == 3 * ["twice"]
     assert trace.tasks["run"].tolist() == [0, 1, 2]
@@ -50,7 +53,7 @@ def test_a_run_that_takes_too_long_on_the_device_has_a_trace(case, tmp_path) -> 
     case.kernel(ENDLESS)
     done = case.run("--trace", "--out", str(tmp_path), "--set", "task_timeout_s=0.2")
     assert done.returncode == 4
-    tasks = read_trace(tmp_path / "first.trace.npz").tasks
+    tasks = read_trace(tmp_path).tasks
     assert (tasks["start"][0] >= 0, tasks["end"][0]) == (True, -1)
 
 
@@ -58,8 +61,8 @@ def test_a_run_that_takes_too_long_on_the_device_has_a_trace(case, tmp_path) -> 
 def test_a_case_that_crashes_leaves_its_last_records(case, tmp_path, option) -> None:
     case.kernel("__builtin_trap();")
     (report,) = case.json(option, "--out", str(tmp_path))["cases"]
-    assert report["files"] == [str(tmp_path / name) for name in NAMES]
-    assert f"the last records of each thread are in {tmp_path / NAMES[0]}" in [
+    assert report["files"] == [str(tmp_path / "1" / name) for name in NAMES]
+    assert f"the last records of each thread are in {tmp_path / '1' / NAMES[0]}" in [
         note for error in report["errors"] for note in error["notes"]
     ]
     trace = read_trace(tmp_path)
@@ -69,7 +72,7 @@ def test_a_case_that_crashes_leaves_its_last_records(case, tmp_path, option) -> 
         True,
         -1,
     )
-    assert not list(tmp_path.glob("*.flight"))
+    assert not list(tmp_path.glob("1/*.flight"))
 
 
 def test_a_case_that_takes_too_long_leaves_its_last_records(case, tmp_path) -> None:
@@ -82,7 +85,7 @@ def test_a_case_that_takes_too_long_leaves_its_last_records(case, tmp_path) -> N
 def test_a_case_that_succeeds_leaves_no_records(case, tmp_path) -> None:
     (report,) = case.json("--flight-recorder", "--out", str(tmp_path))["cases"]
     assert report["files"] == []
-    assert not list(tmp_path.glob("first*"))
+    assert not list(tmp_path.glob("1/first*"))
 
 
 def test_a_window_after_the_run_is_empty(case, tmp_path) -> None:

@@ -102,7 +102,7 @@ def test_this_machine_counts_or_says_why_not(case, tmp_path: Path) -> None:
     source.write_text("#include <cstdlib>\n" + source.read_text())
     done = case.run("--pmu", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    trace = read_trace(tmp_path / "first.trace.npz")
+    trace = read_trace(tmp_path)
     assert {*trace.counters, *missing(done.stderr)} == set(NAMES)
     assert not {*trace.counters} & {*missing(done.stderr)}
     if missing(done.stderr):
@@ -126,12 +126,12 @@ def test_the_counters_of_a_system_reach_the_summary(case, system: Path, tmp_path
         "2",
         *(f"{100 * number:.1f}" for number in (2, 1, 3, 1, 2, 3, 4)),
     ]
-    assert "branch-misses" in (tmp_path / "first.html").read_text()
+    assert "branch-misses" in (tmp_path / "1" / "first.html").read_text()
     case.variables["FAILURE"] = "13"
     done = case.run("--pmu", "--out", str(tmp_path))
     assert missing(done.stderr) == list(NAMES[3:])
     assert "(EACCES, Permission denied)" in done.stderr
-    trace = read_trace(tmp_path / "first.trace.npz")
+    trace = read_trace(tmp_path)
     times, totals = recorded_counters(trace)["page-faults"]
     assert (times.tolist(), totals.tolist()) == (trace.tasks["end"].tolist(), [100])
     assert {name: values.tolist() for name, values in trace.counters.items()} == {
@@ -148,11 +148,11 @@ def test_counters_that_the_system_does_not_count_are_named(
     done = case.run("--pmu", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert f"the counters {', '.join(NAMES[3:])} have no values" in done.stderr
-    assert {*read_trace(tmp_path / "first.trace.npz").counters} == {*NAMES[:3]}
+    assert {*read_trace(tmp_path).counters} == {*NAMES[:3]}
     case.variables["LIMIT"] = "10"  # 7 to find out what there is, 3 for the thread of the kernel
     done = case.run("--pmu", "--repeat", "2", "--out", str(tmp_path))
     assert done.stderr.count("could not open their counters (EMFILE") == 1
-    assert {*read_trace(tmp_path / "first.trace.npz").counters} == {*NAMES[:3]}
+    assert {*read_trace(tmp_path).counters} == {*NAMES[:3]}
 
 
 OPEN_EVENTS = """
@@ -201,5 +201,5 @@ def test_a_run_without_the_option_and_a_deterministic_run_count_nothing(
     for options in (("--trace",), off, ("--pmu", "--seed", "1")):
         done = case.run(*options, "--out", str(tmp_path))
         assert done.returncode == 0, done.stderr
-        assert read_trace(tmp_path / "first.trace.npz").counters == {}
+        assert read_trace(tmp_path).counters == {}
     assert "a deterministic run has no counters" in done.stderr

@@ -156,7 +156,7 @@ def test_a_deadlock_names_the_line_and_the_size_that_suffices() -> None:
 def test_a_trace_and_a_dump_have_each_core_of_a_mixed_task(tmp_path: Path, mode: str) -> None:
     words = ("--trace-level", 4, "--dump", "cube,lane,scale#10")
     pto("run", *words, "--out", tmp_path, "--set", f"sim.mode={mode}")
-    dumped = tmp_path / "right.device0.run1"
+    dumped = tmp_path / "1" / "right.device0.run1"
     ends = ("cube#{}.npz", "lane#{}.lane0.npz", "lane#{}.lane1.npz")
     names = {end.format(MIXED) for end in ends}
     assert {path.name for path in dumped.iterdir()} == {*names, "scale#10.npz"}
@@ -167,7 +167,7 @@ def test_a_trace_and_a_dump_have_each_core_of_a_mixed_task(tmp_path: Path, mode:
     refused = pto_here("replay", dumped / f"cube#{MIXED}.npz")
     assert "its kernel may wait for other kernels" in refused.stderr
     assert pto_here("replay", dumped / "scale#10.npz").stdout == "scale#10: as in the run\n"
-    trace = read_trace(tmp_path / "right.trace.npz")
+    trace = read_trace(tmp_path)
     mixed = trace.tasks[trace.task_numbers(trace.tasks["task"]) == MIXED]
     names = sorted(trace.kernel_name(int(kernel)) for kernel in mixed["kernel"])
     assert names == ["cube", "lane", "lane"]

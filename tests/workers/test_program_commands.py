@@ -122,12 +122,12 @@ def test_check_reports_the_races_of_each_run(folder: Path) -> None:
 
 
 def test_trace_prints_and_writes_the_trace_of_each_worker(folder: Path) -> None:
-    for arguments in (("close",), ()):
+    for number, arguments in enumerate((("close",), ()), 1):
         text, printed = pto(folder, "trace", "prog.py", *arguments, "--out", "traces")
         assert "Worker L3: 4 tasks" in text
         assert "in a child" in printed
-        files = sorted(path.name for path in (folder / "traces").iterdir())
-        assert files == ["prog.html", "prog.pftrace", "prog.trace.npz"]
+        files = sorted(path.name for path in (folder / "traces" / str(number)).iterdir())
+        assert files == ["prog.html", "prog.pftrace", "prog.trace.npz", "run.json"]
     assert "Worker L3: 4 tasks" in pto(folder, "trace", "summary", "traces")[0]
     assert "['--epochs', '3']" in pto(folder, "trace", "prog.py", "--", "--epochs", "3")[1]
     assert "prog.py -- --epochs 3" in " ".join(pto(folder, "trace", "--help")[0].split())

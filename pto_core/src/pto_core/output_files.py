@@ -46,3 +46,9 @@ def write_text(path: Path, text: str) -> None:
 def printable(text: str) -> str:
     r"""Replace each control character by an escape such as ``\x01``; keep line breaks and tabs."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def numbered_runs(folder: Path) -> list[Path]:
+    """Return the folders ``1``, ``2``, ... of the runs in a folder, the first run first."""
+    runs = [one for one in folder.iterdir() if one.name.isdecimal() and one.is_dir()]
+    return sorted(runs, key=lambda one: int(one.name))

@@ -4,6 +4,7 @@ from pto_insight.commands.logged_case import load_log
 from pto_insight.dumps.recording import begin_dump, recover
 from pto_insight.graphs import AccessLog, TaskGraph
 from pto_insight.graphs.session_log import SessionLog
+from pto_insight.run_page import write_run_page
 from pto_insight.traces import joined
 from pto_insight.traces.analysis import kernel_rows
 from pto_insight.traces.files import read_flight, write_statistics, write_trace, write_worker_data
@@ -52,6 +53,7 @@ __all__ = [
     "read_flight",
     "recover",
     "unpacked",
+    "write_run_page",
     "write_statistics",
     "write_trace",
     "write_worker_data",

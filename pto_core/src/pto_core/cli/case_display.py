@@ -72,12 +72,7 @@ class PlainDisplay(Display):
 
     def finished(self, report: CaseReport) -> None:
         """Print the report of a case: one line if quiet, otherwise several lines."""
-        print(headline(report))
-        if not self._quiet:
-            found = rows(report, self._verbose)
-            width = max(len(label) for label, _ in found)
-            for label, text in found:
-                print(f"  {label:<{width}}  {text}")
+        print("\n".join([headline(report)] if self._quiet else lines(report, self._verbose)))
         sys.stdout.flush()
         _print_errors(report)
 
@@ -180,6 +175,13 @@ def headline(report: CaseReport) -> str:
     return f"{report.case}: {verdict} ({place})"
 
 
+def lines(report: CaseReport, verbose: bool) -> list[str]:
+    """Return the headline of a report and its facts as lines."""
+    found = rows(report, verbose)
+    width = max(len(label) for label, _ in found)
+    return [headline(report), *(f"  {label:<{width}}  {text}" for label, text in found)]
+
+
 def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
     """Return the known facts of a report, each as a pair of label and text."""
     found = [("tasks", f"{report.tasks:,}")] if report.tasks is not None else []
@@ -274,8 +276,9 @@ def _kernel_rows(report: CaseReport) -> list[tuple[str, str]]:
 
 def _print_errors(report: CaseReport) -> None:
     for error in report.errors:
-        log.show(f"{report.case}: {_with_notes(error)}", "error")
+        log.show(f"{report.case}: {with_notes(error)}", "error")
 
 
-def _with_notes(error: PtoError) -> str:
+def with_notes(error: PtoError) -> str:
+    """Return the message of an error and its notes."""
     return "\n".join([error.message, *getattr(error, "__notes__", ())])

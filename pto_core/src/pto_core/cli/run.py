@@ -9,6 +9,7 @@ runtime or transport not available. With --all every case runs and the highest c
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pto_core import log
 from pto_core.cases.job import Job, locate
-from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
+from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
 from pto_core.cli.case_display import Display, PlainDisplay, make_display
+from pto_core.cli.run_folder import RunFolder, document, not_written
 from pto_core.config.options import CHECK, DUMP_LEVELS, HAZARDS
 from pto_core.errors import PtoError, UsageError
 from pto_core.plugins import insight
@@ -136,7 +139,11 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
         help="dump the tasks that fail, the arrays after each task, or before and after it",
     )
     group.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of these files; default: the current one"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder of these files, which gets a folder for each run, and index.html that shows "
+        "all runs; default: out",
     )
 
 
@@ -180,18 +187,41 @@ def run(namespace: argparse.Namespace) -> int:
     display = _display(namespace)
     reports: list[CaseReport] = []
     try:
-        reports = _supervise(namespace, display)
+        job = _job(namespace)
+        with _run_folder(namespace, job) as folder:
+            _supervise(namespace, job, _Observed(display, folder), folder, reports)
+        if folder is not None and not (namespace.quiet or namespace.silent or namespace.json):
+            log.show(f"{folder.page} shows this run")
     except PtoError as error:
-        if not namespace.json:
+        if not (namespace.json or reports):
             raise
-        _print_json(reports, error)
+        result = document(reports, error)
         log.show(f"pto: error: {error.message}", "error")
-        return error.exit_code
+    else:
+        result = document(reports, None)
     finally:
         display.close()
     if namespace.json and not namespace.list:
-        _print_json(reports, None)
-    return max((report.exit_code for report in reports), default=0)
+        print(json.dumps(result, indent=2))
+    exit_code: int = result["exit_code"]
+    return exit_code
+
+
+def _run_folder(
+    namespace: argparse.Namespace, job: Job
+) -> contextlib.AbstractContextManager[RunFolder | None]:
+    """Make the folder of the files that are asked for, if any."""
+    has_files = job.trace > 0 or job.stats or job.flight_recorder or job.dump is not None
+    if namespace.out is not None and not (has_files or namespace.graph):
+        raise UsageError(
+            f"--out {namespace.out} names a folder, but no file is asked for; add --trace, "
+            "--graph, --stats, --dump or --flight-recorder",
+            name="out",
+            value=str(namespace.out),
+        )
+    if namespace.list or not (has_files or namespace.graph):
+        return contextlib.nullcontext()
+    return RunFolder(namespace.out or Path("out"))
 
 
 def _has_scenes(path: Path | None) -> bool:
@@ -230,24 +260,32 @@ def _run_scenes(namespace: argparse.Namespace) -> int:
     return subprocess.run(words, check=False).returncode
 
 
-def _supervise(namespace: argparse.Namespace, display: Display) -> list[CaseReport]:
-    job = _job(namespace)
-    if not namespace.graph or namespace.list:
-        return supervise(job, _Observed(display), namespace.timeout)
-    out = namespace.out or Path()
-    out.mkdir(parents=True, exist_ok=True)
+def _supervise(
+    namespace: argparse.Namespace,
+    job: Job,
+    listener: _Observed,
+    out: RunFolder | None,
+    reports: list[CaseReport],
+) -> None:
+    """Run the cases, add their reports, and write their graphs."""
+    if out is None or not namespace.graph:
+        job = job if out is None else replace(job, out=out.path)
+        reports += supervise(job, listener, namespace.timeout)
+        return
     insight.require()
     with tempfile.TemporaryDirectory(prefix="pto-log-") as name:
         folder = Path(name)
-        job = replace(job, log_folder=folder)
-        reports = supervise(job, _Observed(display), namespace.timeout)
+        job = replace(job, out=out.path, log_folder=folder)
+        reports += supervise(job, listener, namespace.timeout)
         for report in reports:
             if report.tasks is None:
                 continue
             graph = insight.TaskGraph(insight.load_log(folder, report))
             for ending in ("svg", "json"):
-                graph.save(out / f"{report.case}.{ending}")
-    return reports
+                try:
+                    graph.save(out.path / f"{quote(report.case, safe=' ')}.{ending}")
+                except OSError as error:
+                    raise not_written(out.path, error) from error
 
 
 def _display(namespace: argparse.Namespace) -> Display:
@@ -294,14 +332,6 @@ def _files_of(namespace: argparse.Namespace) -> dict[str, Any]:
     is_traced = namespace.trace or namespace.pmu or has_window
     level = namespace.trace_level or (1 if is_traced else 0)
     dump = "" if namespace.dump is None and namespace.dump_level else namespace.dump
-    has_files = level > 0 or namespace.stats or namespace.flight_recorder or dump is not None
-    if namespace.out is not None and not (has_files or namespace.graph):
-        raise UsageError(
-            f"--out {namespace.out} names a folder, but no file is asked for; add --trace, "
-            "--graph, --stats, --dump or --flight-recorder",
-            name="out",
-            value=str(namespace.out),
-        )
     return {
         "trace": level,
         "stats": namespace.stats,
@@ -309,26 +339,15 @@ def _files_of(namespace: argparse.Namespace) -> dict[str, Any]:
         "dump": dump,
         "dump_level": DUMP_LEVELS.index(namespace.dump_level or "all") + 1,
         "kernels": namespace.verbose > 0,
-        "out": (namespace.out or Path()).absolute() if has_files else None,
     }
-
-
-def _print_json(reports: list[CaseReport], error: PtoError | None) -> None:
-    codes = [report.exit_code for report in reports]
-    document = {
-        "version": SCHEMA_VERSION,
-        "exit_code": error.exit_code if error else max(codes, default=0),
-        "error": error_to_json(error) if error else None,
-        "cases": [report.to_json() for report in reports],
-    }
-    print(json.dumps(document, indent=2))
 
 
 class _Observed(Listener):
     """A listener that notifies observers of each case, and forwards every call to the display."""
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Display, out: RunFolder | None) -> None:
         self._display = display
+        self._out = out
         self._observers: Any = None
         self._info: Any = None
 
@@ -358,6 +377,8 @@ class _Observed(Listener):
     def output(self, text: str) -> None:
         """Show a line that the child printed."""
         self._display.output(text)
+        if self._out is not None:
+            self._out.log(text)
 
     def tick(self) -> None:
         """Refresh the display."""
@@ -366,6 +387,8 @@ class _Observed(Listener):
     def finished(self, report: CaseReport) -> None:
         """Notify the observers of a case that has ended."""
         self._display.finished(report)
+        if self._out is not None:
+            self._out.add(report)
         self._observers.notify(
             "pto_case_finished",
             info=self._info,

@@ -8,15 +8,18 @@ B` compares two tasks, or the tasks of two runs. Dumps are files that `pto run -
 from __future__ import annotations
 
 import argparse
+import html
 import sys
 from pathlib import Path
 
 import numpy as np
 
 from pto_core.errors import UsageError
+from pto_core.output_files import printable
 from pto_insight.dumps.recording import CALLS, recover
 from pto_insight.dumps.task_dump import TaskDump
 from pto_insight.dumps.text import compared, described, table
+from pto_insight.run_page import dump_section, static_page
 
 _FILES = {"show": 1, "diff": 2}
 _SHOWN = 10
@@ -29,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", metavar="TYPE", help="type of the arrays that are known as bytes only"
     )
+    parser.add_argument("--html", action="store_true", help="show: print a page with pictures")
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -43,10 +47,16 @@ def run(namespace: argparse.Namespace) -> int:
         )
     dtype = _dtype(namespace.dtype)
     if what == "diff":
+        if namespace.html:
+            raise UsageError("--html is for pto dump show", name="html")
         return _diff(files[0], files[1], dtype)
     dumps = list(_dumps_in(files[0]).values())
     text = table(dumps) if files[0].is_dir() else described(dumps[0], dtype)
-    sys.stdout.write(text + "\n")
+    if namespace.html:
+        heading = f"<pre>{html.escape(text)}</pre>\n" if files[0].is_dir() else ""
+        sections = (dump_section(dump, dtype) for dump in dumps)
+        text = static_page(f"Tasks of {files[0].name}", "".join((heading, *sections)))
+    sys.stdout.write(printable(text) + "\n")
     return 0
 
 
@@ -97,7 +107,8 @@ def _dumps_in(path: Path) -> dict[str, TaskDump]:
     recover(path)
     found = {file.stem: TaskDump.read(file) for file in path.glob("*.npz")}
     if not found:
-        folders = sorted(one.name for one in path.glob("*.run*") if one.is_dir())
+        runs = [*path.glob("*.run*"), *path.glob("*/*.run*")]
+        folders = sorted(str(one.relative_to(path)) for one in runs if one.is_dir())
         hint = f"; it has the runs {', '.join(folders[:8])}" if folders else ""
         hint = "; its run has not ended" if (path / CALLS).exists() else hint
         raise UsageError(

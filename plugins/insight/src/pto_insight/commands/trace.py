@@ -2,17 +2,19 @@
 
 `pto trace summary FILE` prints the kernels, the waiting, the limits and the critical path. `pto
 trace diff A B` prints what changed between two runs. FILE is a *.trace.npz file that `pto run
---trace --out DIR` or the method `write` of the trace of a Worker wrote, or a folder with one such
-file. `pto trace PROGRAM.py ARG ...` runs a program as `python PROGRAM.py ARG ...` does, and prints
-the summary of each Worker that it starts.
+--trace --out DIR` or the method `write` of the trace of a Worker wrote, a folder with one such
+file, or DIR, of which the newest run is read. `pto trace PROGRAM.py ARG ...` runs a program as
+`python PROGRAM.py ARG ...` does, and prints the summary of each Worker that it starts.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
+from pto_core.cli.run_folder import RunFolder
 from pto_core.errors import UsageError
 from pto_core.plugins import observation
 from pto_insight.commands.program import PROGRAM_ARGUMENTS, is_program, observed
@@ -38,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="1 tasks (default), 2 also scheduling, 3 also waits, 4 also every dependency",
     )
     program.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the page and the files of each trace to DIR"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write the files of each trace to a new folder in DIR; its index.html shows all runs",
     )
 
 
@@ -67,16 +72,17 @@ def _trace_program(namespace: argparse.Namespace) -> int:
     """Run a program, and print the summary of each of its Workers."""
     program = Path(namespace.what)
     seen = observation.Observation(namespace.trace_level or min(LEVELS))
-    try:
-        observed(program, namespace.files, seen)
-    finally:
-        _write_traces(seen, program, namespace.out)
-    if not seen.tracings:
-        raise UsageError(
-            f"{program} started no Worker in its own process, so there is no trace",
-            name="program",
-            value=str(program),
-        )
+    with RunFolder(namespace.out) if namespace.out is not None else nullcontext() as folder:
+        try:
+            observed(program, namespace.files, seen)
+        finally:
+            _write_traces(seen, program, None if folder is None else folder.path)
+        if not seen.tracings:
+            raise UsageError(
+                f"{program} started no Worker in its own process, so there is no trace",
+                name="program",
+                value=str(program),
+            )
     return 0
 
 
@@ -85,7 +91,6 @@ def _write_traces(seen: observation.Observation, program: Path, out: Path | None
         trace = WorkerTrace.of(tracing.end())
         sys.stdout.write(trace.table())
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
             trace.write(out / f"{program.stem}{f'.{number}' if number else ''}")
 
 

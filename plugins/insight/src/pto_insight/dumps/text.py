@@ -30,20 +30,26 @@ def described(dump: TaskDump, dtype: str | None, *, with_pictures: bool = True) 
         lines.append(f"  library {dump.library}{source}")
     for one in dump.arguments:
         names = " ".join(filter(None, (one.name, f"[{one.tag}]" if one.tag else "")))
-        shown = _typed(dump, one, _PHASES[1], dtype), _typed(dump, one, _PHASES[0], dtype)
-        kept = next((values for values in shown if values is not None), None)
+        kept = shown_values(dump, one, dtype)
         kind = one.dtype if kept is None else kept.dtype.name
         shape = one.shape if kept is None else kept.shape
         lines.append(f"  {one.argument}: {names or 'memory'}  {kind} {_shape(shape)}")
-        for phase, values in zip(_PHASES, reversed(shown), strict=True):
+        shown = [_typed(dump, one, phase, dtype) for phase in _PHASES]
+        for phase, values in zip(_PHASES, shown, strict=True):
             if values is not None:
                 lines.append(f"    {phase:<6}  {statistics(values)}")
-        if (change := difference(*reversed(shown))) is not None:
+        if (change := difference(*shown)) is not None:
             lines.append(f"    changed {change}")
         if with_pictures and kept is not None:
             lines += [f"    |{row}|" for row in picture(kept)]
     lines += [f"  {at}: scalar {_scalar(value)}" for at, value in sorted(dump.scalars.items())]
     return "\n".join(lines)
+
+
+def shown_values(dump: TaskDump, one: DumpedArgument, dtype: str | None) -> Values | None:
+    """Return an array after the call, otherwise before it; None if neither is kept."""
+    after = _typed(dump, one, "after", dtype)
+    return _typed(dump, one, "before", dtype) if after is None else after
 
 
 def table(dumps: list[TaskDump]) -> str:
@@ -128,25 +134,33 @@ def difference(first: Values | None, second: Values | None) -> str | None:
 def picture(values: Values) -> list[str]:
     """Return a small picture of an array; it is empty if all elements are equal.
 
-    From `` `` for the smallest to ``@`` for the largest value; ``?`` is NaN or infinity. A cell
-    shows the largest of its elements. All dimensions but the last one are rows.
+    From `` `` for the smallest to ``@`` for the largest value; ``?`` is NaN or infinity.
+    """
+    return [
+        "".join("?" if np.isnan(cell) else _SHADES[int(cell * (len(_SHADES) - 1))] for cell in row)
+        for row in shades(values, _ROWS, _COLUMNS)
+    ]
+
+
+def shades(values: Values, rows: int, columns: int) -> Values:
+    """Return the cells of a picture of an array; no cells if all elements are equal.
+
+    From 0 for the smallest to 1 for the largest value, NaN for NaN and infinity. A cell has the
+    largest of its elements. All dimensions but the last one are rows.
     """
     if values.ndim == 0 or values.size < 2 or (values == values.flat[0]).all():
-        return []
-    numbers = _numbers(values).reshape(-1, values.shape[-1])
-    rows, columns = min(_ROWS, numbers.shape[0]), min(_COLUMNS, numbers.shape[1])
-    parts = [np.array_split(line, columns, axis=1) for line in np.array_split(numbers, rows)]
-    cells = np.array([[cell.max() for cell in line] for line in parts])
+        return np.zeros((0, 0))
+    cells = _numbers(values).reshape(-1, values.shape[-1])
+    for axis, most in enumerate((rows, columns)):
+        count = min(most, cells.shape[axis])
+        begins = np.arange(count) * cells.shape[axis] // count
+        cells = np.maximum.reduceat(cells, begins, axis=axis)
+    cells[~np.isfinite(cells)] = np.nan
     finite = cells[np.isfinite(cells)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    scaled = (cells - low) / (high - low) if high > low else np.where(cells > 0, 1.0, 0.0)
-    return [
-        "".join(
-            _SHADES[int(shade * (len(_SHADES) - 1))] if np.isfinite(shade) else "?"
-            for shade in np.where(np.isfinite(line), row, np.nan)
-        )
-        for row, line in zip(scaled, cells, strict=True)
-    ]
+    with np.errstate(all="ignore"):
+        scaled: Values = (cells - low) / (high - low)
+    return scaled if high > low else np.where(cells > 0, 1.0, cells * 0.0)
 
 
 def _typed(dump: TaskDump, one: DumpedArgument, phase: str, dtype: str | None) -> Values | None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_core.errors import UsageError
-from pto_core.output_files import replacing, write_text
+from pto_core.output_files import numbered_runs, replacing, write_text
 from pto_insight.graphs.archive import Archive, read_archive, refusing_damage, write_archive
 from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import Details
@@ -89,7 +89,8 @@ def write_statistics(statistics: Mapping[str, int], prefix: Path) -> Path:
 def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Read the ``.trace.npz`` or ``.flight`` file of a device, or the only trace in a folder.
 
-    Raises UsageError if there is none or it is not a trace, and OSError.
+    Of a folder with several runs, the newest run is read. Raises UsageError if there is none or it
+    is not a trace, and OSError.
     """
     file = _one_file(path)
     if file.suffix == ".flight":
@@ -100,7 +101,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 def read_any_data(path: str | os.PathLike[str]) -> WorkerTraceData | Trace:
     """Read the trace or flight recorder of a Worker or a device, or the only trace in a folder.
 
-    Raises UsageError and OSError.
+    Of a folder with several runs, the newest run is read. Raises UsageError and OSError.
     """
     file = _one_file(path)
     if file.suffix == ".flight":
@@ -126,14 +127,15 @@ def _trace_of(archive: Archive, file: Path) -> Trace:
 
 
 def _one_file(path: str | os.PathLike[str]) -> Path:
-    """Return a path, or the only file of a trace if it is a folder; raise UsageError."""
+    """Return a path, or the only trace in a folder or in its newest run; raise UsageError."""
     folder = Path(path)
     if not folder.is_dir():
         return folder
-    files = sorted(folder.glob("*" + _ENDING))
+    places = (folder, *numbered_runs(folder)[-1:])
+    files = [file for place in places for file in sorted(place.glob("*" + _ENDING))]
     if len(files) == 1:
         return files[0]
-    names = ", ".join(file.name for file in files) or "none"
+    names = ", ".join(str(file.relative_to(folder)) for file in files) or "none"
     raise UsageError(
         f"{folder} contains {len(files)} traces ({names}); pass the path of one *.trace.npz file",
         name="trace",
