@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -123,6 +124,7 @@ def test_the_page_links_every_file_of_two_runs(folder: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith(f"{out}/index.html shows this run\n")
     first = Page(out / "index.html")
+    (out / "1" / "log.txt").write_text("changed later")
     assert pto("run", folder, "--case", "wrong", "--no-explain", *files, "-q").returncode == 1
     page = Page(out / "index.html")
     assert {"1", "2"} == {path.name for path in out.iterdir() if path.is_dir()}
@@ -185,6 +187,14 @@ def test_a_dump_is_shown_as_a_page(folder: Path, tmp_path: Path) -> None:
         assert [pixels(picture).shape for picture in page.pictures] == [(1, 6, 3)]
     refused = pto("dump", "diff", file, file, "--html")
     assert (refused.returncode, "pto dump show" in refused.stderr) == (2, True)
+    for number in range(1, 26):
+        shutil.copy(file, dumped / f"copy#{number}.npz")
+    (tmp_path / "index.html").unlink()
+    with RunFolder(tmp_path):
+        pass
+    page = Page(tmp_path / "index.html")
+    assert len(page.pictures) == 24
+    assert "and 2 more: pto dump show " in page.text
 
 
 def test_an_interrupted_run_and_one_that_has_not_ended_are_listed(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.6rem 0.25rem 
   border-bottom: 1px solid var(--line); }
 th, td { overflow-wrap: normal; }
 td:nth-child(3) { overflow-wrap: anywhere; }
+pre.bad, pre.wide { white-space: pre-wrap; }
 pre { font-size: 13px; overflow-x: auto; overflow-wrap: normal; margin: 0.4rem 0; padding: 0.5rem;
   border: 1px solid var(--line); border-radius: 4px; }
 details { margin: 0.8rem 0; }
@@ -82,6 +83,7 @@ figure { margin: 0; max-width: 100%; }
 figure img { image-rendering: pixelated; max-width: 100%; display: block; }
 figcaption { font-size: 13px; }
 """
+LEGEND = "<p>Pictures: dark is the smallest value, yellow the largest, red NaN or infinity.</p>\n"
 _escaped = html.escape
 
 
@@ -154,9 +156,9 @@ def _section_text(run: Path, result: Mapping[str, Any]) -> str:
 def _section(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of the section of a run."""
     yield f'<p id="run-{run.name}">{_escaped(result["started"])}, {duration(result["seconds"])}</p>'
-    yield f"<pre>{_escaped(result['command'])}</pre>"
+    yield f'<pre class="wide">{_escaped(result["command"])}</pre>'
     for case in result["cases"]:
-        tasks = "" if case["tasks"] is None else f", {case['tasks']:,} tasks"
+        tasks = "" if case["tasks"] is None else ", " + _counted(case["tasks"], "task")
         where = f"{case['backend']}, {case['runtime']}, device {case['device']}"
         about = _escaped(f"{case['case']}: {where}{tasks}, {duration(case['wall'])}")
         success = "passed" if case["compared"] else "ran (not compared)"
@@ -174,7 +176,7 @@ def _section(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
             yield f"<pre>{_escaped(_summary(entry))}</pre>"
     for entry in entries:
         if entry.is_dir():
-            yield f"<h3>{_escaped(entry.name)}: the arrays of the tasks</h3>"
+            yield f"<h3>{_escaped(entry.name)}: the arrays of the tasks</h3>\n{LEGEND}"
             yield from _dumps(entry)
     if (run / LOG).exists():
         text = (run / LOG).read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace")
@@ -189,7 +191,7 @@ def _dumps(folder: Path) -> Iterator[str]:
         left -= file.stat().st_size
         if number == _TASKS_SHOWN or left < 0:
             path = _escaped(shlex.quote(f"{folder.parent.name}/{folder.name}"))
-            yield f"<p>{len(files) - number} further tasks: <code>pto dump show {path}</code></p>"
+            yield f"<p>and {len(files) - number:,} more: <code>pto dump show {path}</code></p>"
             return
         yield f"<ul>{_file(file, f'{folder.parent.name}/{folder.name}')}</ul>"
         try:
@@ -207,13 +209,17 @@ def _file(file: Path, folder: str = "") -> str:
     """Return a link to a file or folder in the folder of a run."""
     path = f"{folder or file.parent.name}/{file.name}"
     if file.is_dir():
-        size = f"{len(list(file.iterdir())):,} files"
+        size = _counted(len(list(file.iterdir())), "file")
         what = "the arrays of tasks: <code>pto dump show {}</code>"
     else:
         size = f"{file.stat().st_size:,} bytes"
         what = next((what for end, what in _FILES if file.name.endswith(end)), "")
     link = f'<a href="{quote(os.fsencode(path))}">{_escaped(file.name)}</a>'
     return f"<li>{link}, {size}: {what.replace('{}', _escaped(shlex.quote(path)))}</li>"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _summary(file: Path) -> str:

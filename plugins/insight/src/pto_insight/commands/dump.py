@@ -19,7 +19,7 @@ from pto_core.output_files import printable
 from pto_insight.dumps.recording import CALLS, recover
 from pto_insight.dumps.task_dump import TaskDump
 from pto_insight.dumps.text import compared, described, table
-from pto_insight.run_page import dump_section, static_page
+from pto_insight.run_page import LEGEND, dump_section, static_page
 
 _FILES = {"show": 1, "diff": 2}
 _SHOWN = 10
@@ -55,7 +55,7 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.html:
         heading = f"<pre>{html.escape(text)}</pre>\n" if files[0].is_dir() else ""
         sections = (dump_section(dump, dtype) for dump in dumps)
-        text = static_page(f"Tasks of {files[0].name}", "".join((heading, *sections)))
+        text = static_page(f"Tasks of {files[0].name}", "".join((heading, LEGEND, *sections)))
     sys.stdout.write(printable(text) + "\n")
     return 0
 
