@@ -71,6 +71,7 @@ def test_the_reserved_names_are_the_commands_of_the_core():
         "keys",
         "new",
         "replay",
+        "record",
         "top",
         "trace",
         "why",

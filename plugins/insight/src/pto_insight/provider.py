@@ -4,6 +4,7 @@ from pto_insight.commands.logged_case import load_log
 from pto_insight.dumps.recording import begin_dump, recover
 from pto_insight.graphs import AccessLog, TaskGraph
 from pto_insight.graphs.session_log import SessionLog
+from pto_insight.records import recorder, unpacked_record
 from pto_insight.run_page import write_run_page
 from pto_insight.traces import joined
 from pto_insight.traces.analysis import kernel_rows
@@ -51,8 +52,10 @@ __all__ = [
     "packed",
     "ranges_of_device",
     "read_flight",
+    "recorder",
     "recover",
     "unpacked",
+    "unpacked_record",
     "write_run_page",
     "write_statistics",
     "write_trace",

@@ -104,15 +104,17 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core.cases.kernel_config import load_kernel_config
     from pto_core.cases.session import JobRun, diagnostics_of
     from pto_core.device import open_device
+    from pto_core.plugins import insight
     from pto_core.toolchain import BuildEvent, Toolchain, program_interface
 
     # The supervisor starts the time limit at this event, because user files run from here on.
     emit("phase", phase="loading")
     sys.dont_write_bytecode = True  # do not create __pycache__ in the folder of the case
     job = Job.from_json(text)
-    kernel_config = load_kernel_config(job.kernel_config)
+    recorder = insight.recorder(job) if job.record or job.recorded else None
+    kernel_config = whole = load_kernel_config(job.kernel_config)
     config = _settings(job, kernel_config)
-    runtime = plugins.load_runtime(config["runtime"])
+    runtime = chosen = plugins.load_runtime(config["runtime"])
     entry = kernel_config.orchestration(runtime.name)
     interface = None if entry.is_python else program_interface(runtime, entry.source, entry.api)
     if interface is not None and interface.runtime is not None:
@@ -122,6 +124,8 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     log.configure(config)
     if job.out is not None:
         log.copy_to(job.out / LOG)
+    if recorder is not None:
+        config = recorder.configured(config, chosen.name, whole)
     for warning in (*config.warnings, *kernel_config.warnings):
         log.get(__name__).warning("configuration", reason=warning)
     os.environ.update(kernel_config.environment)
@@ -140,7 +144,8 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
         )
 
     toolchain = Toolchain(config, progress)
-    session = JobRun(job, emit, diagnostics_of(job.settings, job.set_, kernel_config.settings))
+    diagnostics = diagnostics_of(job.settings, job.set_, kernel_config.settings)
+    session = JobRun(job, emit, diagnostics, recorder)
     session.run(
         config,
         kernel_config,

@@ -551,14 +551,14 @@ def compare(
     )
 
 
-def mismatch_error(output: OutputReport) -> WrongResultError:
+def mismatch_error(output: OutputReport, verdict: str = "is wrong") -> WrongResultError:
     """Return an error that describes the differences of an output from its reference."""
     tolerance = (
         f"rtol {output.rtol:g}, atol {output.atol:g}" if output.rtol or output.atol else "exact"
     )
     return WrongResultError(
-        f"output {output.name!r} is wrong in {output.mismatches} of {output.total} elements; first "
-        f"at {_shown(output.first_index)}: got {output.first_actual!r}, expected "
+        f"output {output.name!r} {verdict} in {output.mismatches} of {output.total} elements; "
+        f"first at {_shown(output.first_index)}: got {output.first_actual!r}, expected "
         f"{output.first_expected!r}; largest error {output.max_error:g} at "
         f"{_shown(output.max_error_index)}; tolerance {tolerance}",
         tensor=output.name,

@@ -28,7 +28,8 @@ class Job:
     ``flight_recorder`` keeps the last records of a run that fails. The files are in the folder
     ``out``, also the log of the child. ``dump``: the tasks whose arrays are written, or None;
     ``dump_level`` is that of ``enable_dump_tensor``. ``kernels``: trace the runs to report the
-    times of each kernel.
+    times of each kernel. ``record``: the file to which the run is recorded. ``recorded``: the
+    record that is run again.
     """
 
     golden: Path
@@ -52,6 +53,8 @@ class Job:
     dump_level: int = 3
     kernels: bool = False
     out: Path | None = None
+    record: Path | None = None
+    recorded: Path | None = None
 
     def to_json(self) -> str:
         """Return the job as one line of JSON."""
@@ -64,6 +67,8 @@ class Job:
     def command(self, case: str, seed: int) -> str:
         """Return the ``pto run`` command that runs one case of this job with one seed."""
         command = ["pto", "run", "-k", str(self.kernel_config.parent), "-g", str(self.golden)]
+        if self.recorded is not None:
+            command = ["pto", "run", str(self.recorded)]
         options = {"backend": "-p", "runtime": "-r", "device": "-d"}
         for key, option in options.items():
             if key in self.settings:
@@ -72,7 +77,9 @@ class Job:
             command += ["--set", text]
         if self.skip_golden:
             command.append("--skip-golden")
-        return shlex.join([*command, "--case", case, "--seed", str(seed)])
+        if self.recorded is None:
+            command += ["--case", case]
+        return shlex.join([*command, "--seed", str(seed)])
 
     @staticmethod
     def from_json(text: str) -> Job:
@@ -83,6 +90,7 @@ class Job:
 
 LOG = "log.txt"
 """The file in the folder of a run with the messages of its process and the output of kernels."""
+RECORD_SUFFIX = ".ptorecord"
 GOLDEN = "golden.py"
 KERNEL_CONFIG = "kernel_config.py"
 

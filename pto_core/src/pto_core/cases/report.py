@@ -149,6 +149,8 @@ class CaseReport:
     """The process on the device that ran the case; None if it ran in the host process."""
     api: str | None = None
     """The interface for which the C++ orchestration is written; None if it is in Python."""
+    record: tuple[str, ...] = ()
+    """What differs from the record that was run again, and whether its outputs do."""
 
     @property
     def max_error(self) -> float | None:

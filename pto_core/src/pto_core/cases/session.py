@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ from pto_core.toolchain import (
 )
 
 if TYPE_CHECKING:
+    from pto_insight.records import Recording, Rerun
     from pto_insight.traces import Trace
 
 
@@ -60,10 +61,17 @@ Measuring = Callable[[], "contextlib.AbstractContextManager[tuple[Build, Device]
 class JobRun:
     """The work on one job, and the data that its cases share."""
 
-    def __init__(self, job: Job, emit: Emit, diagnostics: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        emit: Emit,
+        diagnostics: Mapping[str, Any],
+        recorder: Recording | Rerun | None = None,
+    ) -> None:
         self._job = job
         self._emit = emit
         self._diagnostics = diagnostics
+        self._recorder = recorder
 
     def run(
         self,
@@ -89,12 +97,15 @@ class JobRun:
             return
         started = time.perf_counter()
         self._emit("phase", phase="compile")
-        build = Build(toolchain, kernel_config, *plugins)
+        options = () if self._recorder is None else self._recorder.options
+        build = Build(toolchain, kernel_config, *plugins, options)
+        if self._recorder is not None:
+            self._recorder.built(toolchain, config, build.artefacts)
 
         @contextlib.contextmanager
         def measuring() -> Iterator[tuple[Build, Device]]:
             measured = seeded(0).replace({"measure": True})
-            build = Build(Toolchain(measured), kernel_config, *plugins)
+            build = Build(Toolchain(measured), kernel_config, *plugins, options)
             with open_device(measured) as device:
                 yield build, device
 
@@ -129,7 +140,9 @@ class JobRun:
         if any(diagnostics.values()):
             settings = device.config
             config = CallConfig(settings["block_dim"], settings["aicpu_thread_num"], **diagnostics)
-        return _Case(self._job, self._emit, golden, build, device, name, config, self._measuring)
+        case = _Case(self._job, self._emit, golden, build, device, name, config, self._measuring)
+        case.recorder = self._recorder
+        return case
 
     def _sweep(
         self, golden: Golden, build: Build, name: str, open_device: Callable[[int], Device]
@@ -180,6 +193,7 @@ class _Case:
         self._build = build
         self._device = device
         self._name = name
+        self.recorder: Recording | Rerun | None = None
         self._traces: list[Trace] = []
         self._dumps: set[Path] = set()
         self._report = CaseReport(
@@ -209,6 +223,8 @@ class _Case:
                 self._attempt()
         except PtoError as error:
             self._fail(named(error, self._device.blocks))
+        if self.recorder is not None:
+            self._report = self.recorder.ended(self._report)
         self._write_files()
         return replace(
             self._report,
@@ -220,6 +236,8 @@ class _Case:
     def _attempt(self) -> None:
         self._phase("inputs")
         inputs = self._golden.generate(self._name)
+        if self.recorder is not None:
+            inputs = self.recorder.restored(inputs, self._name)
         references = not self._job.skip_golden
         copies = {t.name: t.copied() for t in inputs.tensors} if references else {}
         expected: dict[str, Any] | None = None
@@ -253,6 +271,8 @@ class _Case:
                     self._traces.append(self._device.last_trace)
             self._add_run(report)
             self._save_log(report)
+            if self.recorder is not None:
+                self.recorder.ran(inputs, self._golden)
             if references:
                 if expected is None:
                     expected = self._reference(inputs, copies)
@@ -496,8 +516,9 @@ class Build:
         kernel_config: KernelConfig,
         backend: Backend,
         runtime: Runtime,
+        options: Sequence[str] = (),
     ) -> None:
-        """Build all sources in parallel; raises CompileError or UsageError."""
+        """Build all sources in parallel, with ``options``; raises CompileError or UsageError."""
         entry = kernel_config.orchestration(runtime.name)
         kernels = kernel_config.kernels(runtime.name)
         python = [kernel for kernel in kernels if kernel.is_python]
@@ -508,13 +529,17 @@ class Build:
             interface = program_interface(runtime, entry.source, entry.api)
         self.api = interface.name if interface else None
         requests = [
-            _kernel_request(toolchain, kernel, backend, runtime, self.api) for kernel in compiled
+            _kernel_request(toolchain, kernel, backend, runtime, self.api, options)
+            for kernel in compiled
         ]
         if interface:
             build = interface.orchestration
             recipe = orchestration_recipe(backend, runtime)
-            requests.append(toolchain.orchestration(entry.source, entry.function, build, recipe))
+            requests.append(
+                toolchain.orchestration(entry.source, entry.function, build, recipe, options)
+            )
         paths = toolchain.build_many(requests)
+        self.artefacts = list(zip(requests, paths, strict=True))
         self.precision_warnings = tuple(toolchain.precision_warnings)
         for kernel, path in zip(compiled, paths, strict=False):
             self.children[kernel.func_id] = CoreCallable(
@@ -562,6 +587,7 @@ def _kernel_request(
     backend: Backend,
     runtime: Runtime,
     api: str | None,
+    options: Sequence[str],
 ) -> BuildRequest:
     interface = program_interface(runtime, kernel.source, default=api)
     return toolchain.kernel(
@@ -569,6 +595,7 @@ def _kernel_request(
         kernel.core_type,
         recipe_of(backend, kernel.core_type),
         (*kernel.include_dirs, *interface.kernel_include_dirs),
+        options,
     )
 
 

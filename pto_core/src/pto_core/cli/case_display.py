@@ -209,6 +209,7 @@ def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
                 f"{worst.max_error:g} in {worst.name} (rtol {worst.rtol:g}, atol {worst.atol:g})",
             )
         )
+    found += [("record", line) for line in report.record]
     found += [("file", path) for path in report.files]
     return [*found, *_details(report)] if verbose else found
 

@@ -38,6 +38,7 @@ SUMMARIES = {
     "trace": "show where the time of a program or a traced run went",
     "dump": "show or compare the arrays of tasks that a run has dumped",
     "replay": "run the kernel of a dumped task again, alone",
+    "record": "keep a run of a case in one file, which `pto run` runs again anywhere",
     "top": "show what the running programs are doing now",
     "new": "write a skeleton that runs without changes",
 }

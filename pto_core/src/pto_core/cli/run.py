@@ -1,7 +1,8 @@
 """Run a case and compare its outputs with the reference.
 
 CASE is a folder with golden.py and kernels/kernel_config.py. The case runs in a child process.
-CASE can also be a file with scene tests, which runs as `python CASE` does.
+CASE can also be a file with scene tests, which runs as `python CASE` does, or a file of `pto
+record`, whose code is executed: the run is repeated, and what differs is shown first.
 Exit codes: 0 correct, 1 wrong result, 2 usage error, 3 build failed, 4 run failed, 5 backend,
 runtime or transport not available. With --all every case runs and the highest code is returned.
 """
@@ -14,14 +15,14 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pto_core import log
-from pto_core.cases.job import Job, locate
+from pto_core.cases.job import RECORD_SUFFIX, Job, locate
 from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
 from pto_core.cli.case_display import Display, PlainDisplay, make_display
@@ -187,8 +188,7 @@ def run(namespace: argparse.Namespace) -> int:
     display = _display(namespace)
     reports: list[CaseReport] = []
     try:
-        job = _job(namespace)
-        with _run_folder(namespace, job) as folder:
+        with _job_of(namespace) as job, _run_folder(namespace, job) as folder:
             _supervise(namespace, job, _Observed(display, folder), folder, reports)
         if folder is not None and not (namespace.quiet or namespace.silent or namespace.json):
             log.show(f"{folder.page} shows this run")
@@ -258,6 +258,33 @@ def _run_scenes(namespace: argparse.Namespace) -> int:
                 name=name,
             )
     return subprocess.run(words, check=False).returncode
+
+
+@contextlib.contextmanager
+def _job_of(namespace: argparse.Namespace) -> Iterator[Job]:
+    """Describe the run; for a record, in a temporary folder, where options have precedence."""
+    if namespace.path is None or namespace.path.suffix != RECORD_SUFFIX:
+        yield _job(namespace)
+        return
+    path = namespace.path.absolute()
+    if namespace.kernels or namespace.golden or namespace.case or namespace.all:
+        raise UsageError(
+            f"{path} is the record of one case; omit --case, --all, --kernels and --golden",
+            name="case",
+        )
+    with insight.unpacked_record(path) as (record, folder):
+        namespace.path = None
+        namespace.kernels, namespace.golden = folder / record.kernel_config, folder / record.golden
+        job = _job(namespace)
+        has_seed = job.seed is not None or job.seeds is not None
+        yield replace(
+            job,
+            recorded=path,
+            case=record.case,
+            seed=job.seed if has_seed else record.seed,
+            skip_golden=job.skip_golden or record.skip_golden,
+            settings={"backend": record.backend, "runtime": record.runtime, **job.settings},
+        )
 
 
 def _supervise(

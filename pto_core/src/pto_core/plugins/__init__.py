@@ -85,7 +85,10 @@ _OURS = {
     **dict.fromkeys((("command", name) for name in ("agent", "keys")), _REMOTE),
     ("command", "new"): "ptorun-devkit",
     **dict.fromkeys(
-        (("command", name) for name in ("graph", "why", "check", "trace", "dump", "replay", "top")),
+        (
+            ("command", name)
+            for name in ("graph", "why", "check", "trace", "dump", "replay", "record", "top")
+        ),
         _INSIGHT,
     ),
     ("insight", "insight"): _INSIGHT,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -48,6 +49,11 @@ def read_archive(path: Path, what: str, advice: str) -> Archive:
     ``what`` and ``advice`` are parts of the error text: the expected kind of file, and the remedy.
     """
     with path.open("rb") as file, refusing_damage(path, what, advice):
+        with zipfile.ZipFile(file) as listed:
+            size = sum(member.file_size for member in listed.infolist())
+        if size > path.stat().st_size:
+            raise ValueError("its members are larger than the file")
+        file.seek(0)
         with np.load(file, allow_pickle=False) as members:
             arrays = {name: members[name] for name in members.files}
         content = json.loads(arrays.pop(_DESCRIPTION).tobytes())
