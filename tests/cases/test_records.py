@@ -141,6 +141,7 @@ def test_a_run_that_fails_is_recorded(case, tmp_path: Path) -> None:
         ["a", "f"],
     )
     again = case.command("run", str(file))
+    assert "record: the recorded run failed: its process died\n" in again.stderr
     assert (again.returncode, "SIGTRAP" in again.stderr or "SIGILL" in again.stderr) == (4, True)
 
 

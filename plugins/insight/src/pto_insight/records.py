@@ -305,6 +305,8 @@ class Rerun:
         self._differ(self._record.build, _build(self._job, config, artefacts))
         if not self._lines:
             self._say("versions, settings and artefacts are those of the record")
+        if self._record.ending:
+            self._say(f"the recorded run failed: {self._record.ending}")
 
     def restored(self, inputs: Inputs, case: str) -> Inputs:
         """Return the recorded inputs, in the memory of ``inputs``. Raises UsageError."""
@@ -360,8 +362,6 @@ class Rerun:
     def ended(self, report: CaseReport) -> CaseReport:
         """Add the differences and their errors to the report."""
         lines = [*self._lines, *(f"{name}: {text}" for name, text in self._outputs.items())]
-        if self._record.ending:
-            lines.append(f"the recorded run failed: {self._record.ending}")
         errors = (*report.errors, *self._errors.values())
         return replace(report, record=tuple(lines), errors=errors)
 
