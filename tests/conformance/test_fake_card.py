@@ -13,7 +13,7 @@ import pytest
 from native_builds import NativeBuild
 
 from pto_core import plugins
-from pto_core.errors import DeviceLostError
+from pto_core.errors import DeviceLostError, TaskFailedError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "01_vector"
@@ -153,6 +153,18 @@ extern "C" void kernel_entry(int64_t*) {
 }
 """
 
+PRINTER = """
+#include "pto/kernel/print.hpp"
+
+extern "C" void kernel_entry(int64_t* args) {
+  const float* x = reinterpret_cast<const float*>(args[0]);
+  const float* y = reinterpret_cast<const float*>(args[1]);
+  float* out = reinterpret_cast<float*>(args[2]);
+  pto_printf("x[0] = %g", x[0]);
+  PTO_ASSERT(x[0] == 2, "y[0] is %g", y[0]);
+  for (int64_t i = 0; i < args[3]; ++i) out[i] = x[i] + y[i];
+}
+"""
 
 pytestmark = pytest.mark.usefixtures("fake_card")
 RUNTIMES = tuple(record.name for record in plugins.runtimes())
@@ -221,6 +233,23 @@ def test_a_device_process_that_is_killed_is_a_lost_device(tmp_path: Path) -> Non
     assert result.returncode == DeviceLostError.exit_code, result.stdout
     assert "failed (a2a3, aicpu_build_graph, fake device 0)" in result.stdout
     assert "code 507010: the task scheduler of the device is gone" in result.stderr + result.stdout
+
+
+def test_texts_of_kernels_arrive_from_the_fake_device(tmp_path: Path) -> None:
+    case = tmp_path / "case"
+    shutil.copytree(EXAMPLE, case)
+    (case / "kernels" / "aiv" / "add.cpp").write_text(PRINTER)
+    run = run_case(case, "aicpu_build_graph", "--all")
+    assert "constant: passed (a2a3, aicpu_build_graph, fake device 0)" in run.stdout, run.stderr
+    printed = re.findall(r"pto: add \(task 0, AIV \d+, device 0\), add.cpp:8: (.*)", run.stderr)
+    assert printed[0] == "x[0] = 2"
+    value = re.fullmatch(r"x\[0\] = (-?0\.\d+)", printed[1])
+    assert value is not None
+    assert len(printed) == 2
+    failure = r"assertion at add.cpp:9 failed: x\[0\] == 2 \((-?0\.\d+) == 2\): y\[0\] is -?0\."
+    (operand,) = re.findall(rf"kernel 0 of task 0 on AIV [0-3]: the {failure}", run.stderr)
+    assert abs(float(operand) - float(value[1])) < 1e-5
+    assert run.returncode == TaskFailedError.exit_code
 
 
 def test_the_report_names_a_process_that_is_not_this_one(stranger) -> None:

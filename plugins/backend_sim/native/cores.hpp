@@ -111,7 +111,7 @@ class Cores {
   DeviceMemory& memory_;
   Tracer& tracer_;
   Dump& dump_;
-  KernelLog log_;
+  host::KernelLog log_;
   const bool timing_;
   const pto_measurement* measurement_ = nullptr;
   std::unique_ptr<PageGuard> guard_;

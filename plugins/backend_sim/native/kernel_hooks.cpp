@@ -9,8 +9,6 @@
 #include "error.hpp"
 #include "loader.hpp"
 #include "pto/abi/tensor.h"
-#include "pto/engine/task_name.hpp"
-#include "pto/host/runtime_log.hpp"
 
 namespace pto::sim {
 namespace {
@@ -44,6 +42,15 @@ const char* name_of(const char* file) noexcept {
   return slash != nullptr ? slash + 1 : file;
 }
 
+// Writes the error of a failed assertion.
+void fail_assertion(const KernelPlace& place, const char* file, int32_t line, const char* text) {
+  const pto_payload& payload = *place.payload;
+  fail(place.fault, PTO_ERROR_KERNEL,
+       "kernel %s (func_id %d) on %s %u: the assertion at %s:%d failed: %.600s",
+       kernel_of(payload).name.c_str(), payload.func_id, place.log->type_of(place.core),
+       place.log->number_of(place.core), name_of(file), line, text);
+}
+
 }  // namespace
 
 void PipeStates::begin(uint64_t task) noexcept try {
@@ -72,47 +79,6 @@ void* PipeStates::find(uint64_t task, uint64_t key, size_t bytes) noexcept try {
   return std::memset(state.memory.get(), 0, rounded);
 } catch (const std::bad_alloc&) {
   return nullptr;
-}
-
-void KernelLog::begin_run(uint32_t blocks, uint32_t capabilities) noexcept {
-  blocks_ = blocks;
-  capabilities_ = capabilities;
-  lines_.store(0, std::memory_order_relaxed);
-}
-
-void KernelLog::print(const pto_payload& payload, uint32_t core, const char* file, int32_t line,
-                      const char* text) noexcept {
-  char task[64];
-  engine::Text(task, sizeof task)
-      .add(engine::TaskName{static_cast<int64_t>(payload.task), capabilities_});
-  const bool is_cube = core < blocks_;
-  for (const char* next = text; next != nullptr;) {
-    const uint32_t before = lines_.fetch_add(1, std::memory_order_relaxed);
-    if (before > kMostLines) return;
-    const size_t length = std::strcspn(next, "\n");
-    char shown[1536];
-    std::snprintf(shown, sizeof shown, "%s (%s, %s %u, device %d), %s:%d: %.*s",
-                  kernel_of(payload).name.c_str(), task, is_cube ? "AIC" : "AIV",
-                  is_cube ? core : core - blocks_, device_, name_of(file), line,
-                  static_cast<int>(length), next);
-    if (before == kMostLines) {
-      std::snprintf(shown, sizeof shown,
-                    "the kernels of this run have printed %u lines; further lines are not shown",
-                    kMostLines);
-    }
-    host::write_log(PTO_LOG_ALWAYS, shown, is_json_);
-    const bool is_last = next[length] == 0 || next[length + 1] == 0;
-    next = is_last ? nullptr : next + length + 1;
-  }
-}
-
-void KernelLog::fail(const pto_payload& payload, uint32_t core, const char* file, int32_t line,
-                     const char* text, pto_error* error) const noexcept {
-  const bool is_cube = core < blocks_;
-  sim::fail(error, PTO_ERROR_KERNEL,
-            "kernel %s (func_id %d) on %s %u: the assertion at %s:%d failed: %.600s",
-            kernel_of(payload).name.c_str(), payload.func_id, is_cube ? "AIC" : "AIV",
-            is_cube ? core : core - blocks_, name_of(file), line, text);
 }
 
 void set_place(const KernelPlace& place) noexcept {
@@ -150,9 +116,11 @@ void take_text(const char* file, int32_t line, int32_t is_failure, const char* t
   if (place.payload == nullptr) {  // a thread that the kernel has started
     std::fprintf(stderr, "pto: a thread of a kernel, %s:%d: %s\n", name_of(file), line, text);
   } else if (is_failure == 0) {
-    place.log->print(*place.payload, place.core, file, line, text);
+    const pto_payload& payload = *place.payload;
+    place.log->print(
+        {kernel_of(payload).name.c_str(), payload.task, place.core, name_of(file), line, text});
   } else {
-    place.log->fail(*place.payload, place.core, file, line, text, place.fault);
+    fail_assertion(place, file, line, text);
     leave_kernel();
   }
 }

@@ -3,7 +3,6 @@
 // pto/kernel/print.hpp.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 
 #include "pto/abi/payload.h"
 #include "pto/abi/status.h"
+#include "pto/host/kernel_log.hpp"
 
 namespace pto::sim {
 
@@ -46,35 +46,11 @@ class PipeStates {
   std::map<uint64_t, Task> tasks_;
 };
 
-// The log of the texts that kernels print. Any thread may call print().
-class KernelLog {
- public:
-  KernelLog(int32_t device, bool is_json) noexcept : device_(device), is_json_(is_json) {}
-
-  // Called between runs.
-  void begin_run(uint32_t blocks, uint32_t capabilities) noexcept;
-  // Prints the lines of `text`. After kMostLines lines of a run, one line states the limit.
-  void print(const pto_payload& payload, uint32_t core, const char* file, int32_t line,
-             const char* text) noexcept;
-  // Writes the error of a failed assertion.
-  void fail(const pto_payload& payload, uint32_t core, const char* file, int32_t line,
-            const char* text, pto_error* error) const noexcept;
-
- private:
-  static constexpr uint32_t kMostLines = 10'000;
-
-  const int32_t device_;
-  const bool is_json_;
-  uint32_t blocks_ = 0;
-  uint32_t capabilities_ = 0;
-  std::atomic<uint32_t> lines_{0};  // of this run
-};
-
 // Where the calling thread runs a kernel.
 struct KernelPlace {
   const pto_payload* payload = nullptr;
   PipeStates* states = nullptr;
-  KernelLog* log = nullptr;
+  host::KernelLog* log = nullptr;
   pto_error* fault = nullptr;  // of a failed assertion
   uint32_t core = 0;
 };

@@ -27,7 +27,7 @@
 #include "pto/abi/backend.h"
 
 #define PTO_A2A3_MAGIC 0x33324150u /* "PA23", first word of each block that the host writes */
-#define PTO_A2A3_VERSION 2u        /* of this header; a device rejects any other version */
+#define PTO_A2A3_VERSION 3u        /* of this header; a device rejects any other version */
 
 #define PTO_A2A3_AICPU_SYMBOL "pto_a2a3_serve"
 /* The executor: the name under which its image is launched, and the entries of its two halves. */
@@ -72,14 +72,17 @@ typedef struct pto_a2a3_core_launch {
   uint64_t cores;     /* address of a pto_a2a3_cores */
   uint64_t launch;    /* number of this AICore launch: 1, 2, ... */
   uint64_t flag_base; /* for the flags between cube and vector cores, which kernels can use */
+  uint64_t texts;     /* address of a pto_a2a3_texts for each core; 0: no kernel prints */
 } pto_a2a3_core_launch;
 
-PTO_ABI_ASSERT(sizeof(pto_a2a3_core_launch) == 24, "pto_a2a3_core_launch");
+PTO_ABI_ASSERT(sizeof(pto_a2a3_core_launch) == 32, "pto_a2a3_core_launch");
 
 enum {
   /* After a proven deadlock, find the sizes that suffice. The host permits it; the device has it if
    * its system offers sparse memory. */
-  PTO_A2A3_PLANNING = 1u << 0
+  PTO_A2A3_PLANNING = 1u << 0,
+  /* The kernel that was loaded prints texts. Only a native device has such kernels. */
+  PTO_A2A3_PRINTS = 1u << 1
 };
 
 /* Input of INIT. The host writes it before INIT. The device copies it. */
@@ -152,7 +155,8 @@ typedef struct pto_a2a3_status {
   pto_status status;
   uint64_t handle;
   uint64_t address;
-  uint32_t capabilities; /* INIT: PTO_A2A3_PLANNING. ATTACH: PTO_RUNTIME_* of the variant */
+  /* INIT: PTO_A2A3_PLANNING. LOAD: PTO_A2A3_PRINTS. ATTACH: PTO_RUNTIME_* of the variant */
+  uint32_t capabilities;
   uint32_t max_args;
   int64_t max_tasks;
   uint32_t machine; /* e_machine of the device library's ELF file: 183 AArch64, 62 x86-64 */
@@ -220,8 +224,9 @@ PTO_ABI_ASSERT(sizeof(pto_a2a3_progress) == 16768, "pto_a2a3_progress");
 
 enum {
   PTO_A2A3_FAULT_NONE = 0,
-  PTO_A2A3_FAULT_SLOT = 1,  /* the slot has another sequence number than the doorbell */
-  PTO_A2A3_FAULT_KERNEL = 2 /* the address of the kernel cannot be one */
+  PTO_A2A3_FAULT_SLOT = 1,   /* the slot has another sequence number than the doorbell */
+  PTO_A2A3_FAULT_KERNEL = 2, /* the address of the kernel cannot be one */
+  PTO_A2A3_FAULT_ASSERTION = 3
 };
 
 /* The report of one core. The core writes it: at the start of a launch, `launch` last, and before
@@ -232,7 +237,9 @@ typedef struct pto_a2a3_handshake {
   uint32_t core_type; /* PTO_CORE_AIC or PTO_CORE_AIV */
   uint32_t fault;     /* PTO_A2A3_FAULT_* */
   uint32_t expected;  /* the number at the doorbell, which names the task */
-  uint64_t value;     /* FAULT_SLOT: the number in the slot; FAULT_KERNEL: the address */
+  /* FAULT_SLOT: the number in the slot. FAULT_KERNEL: the address. FAULT_ASSERTION: the address of
+   * a pto_a2a3_text. */
+  uint64_t value;
   uint64_t pad[4];
 } pto_a2a3_handshake;
 
@@ -294,5 +301,36 @@ typedef struct pto_a2a3_log {
 } pto_a2a3_log;
 
 PTO_ABI_ASSERT(sizeof(pto_a2a3_log) == 64 + 512 * PTO_A2A3_LOG_ENTRIES, "pto_a2a3_log");
+
+#define PTO_A2A3_TEXTS 32
+
+/* A text of a kernel: of pto_printf, or of a PTO_ASSERT that failed (pto/kernel/print.hpp). */
+typedef struct pto_a2a3_text {
+  uint64_t number; /* as in pto_a2a3_log_entry; 0: of an assertion */
+  uint64_t kernel; /* as in pto_payload */
+  uint64_t task;
+  int32_t line;
+  uint32_t pad;
+  char file[96]; /* without folders; with a final zero, as is the text */
+  char text[1024];
+} pto_a2a3_text;
+
+PTO_ABI_ASSERT(sizeof(pto_a2a3_text) == 1152, "pto_a2a3_text");
+
+/* What the kernels of one core print. The core writes it; the host copies it, and writes `read`. A
+ * core with a full ring waits for the host, and drops the text if the host does not read. */
+typedef struct pto_a2a3_texts {
+  uint64_t written;
+  uint64_t dropped;
+  uint64_t slot; /* address of the core's slot; for the core only */
+  uint64_t pad[5];
+  uint64_t read; /* number of entries that the host has read */
+  uint64_t read_pad[7];
+  pto_a2a3_text failure; /* of the newest assertion that failed */
+  pto_a2a3_text entry[PTO_A2A3_TEXTS];
+} pto_a2a3_texts;
+
+PTO_ABI_ASSERT(offsetof(pto_a2a3_texts, read) == PTO_A2A3_LINE, "pto_a2a3_texts.read");
+PTO_ABI_ASSERT(sizeof(pto_a2a3_texts) == 128 + 1152 * (PTO_A2A3_TEXTS + 1), "pto_a2a3_texts");
 
 #endif

@@ -58,6 +58,8 @@ struct ChipCore {
   // The upper bits of the register are not part of the number.
   static __aicore__ uint32_t physical() { return static_cast<uint32_t>(get_coreid()) & 0xFFF; }
   static __aicore__ void set_flag_base(uint64_t address) { set_ffts_base_addr(address); }
+  // Kernels of a card print nothing.
+  static __aicore__ void set_texts(uint64_t) {}
   static constexpr __aicore__ bool is_aic() {
 #ifdef __DAV_CUBE__
     return true;
@@ -74,10 +76,11 @@ struct ChipCore {
 
   static __aicore__ bool is_code(uint64_t address) { return address >= 4096; }
   // The kernel's vector, cube and copy instructions end before the call returns.
-  static __aicore__ void call(uint64_t kernel, __gm__ uint64_t* arguments) {
+  static __aicore__ bool call(uint64_t kernel, __gm__ uint64_t* arguments) {
     using Kernel = void (*)(__gm__ int64_t*);
     reinterpret_cast<Kernel>(kernel)(reinterpret_cast<__gm__ int64_t*>(arguments));
     pipe_barrier(PIPE_ALL);
+    return true;
   }
   static __aicore__ void wait(uint32_t) {}
 };

@@ -28,6 +28,12 @@ uint32_t silicon_subblock(void);
 uint32_t silicon_physical(void);
 uint64_t silicon_page(void);
 void silicon_set_flag_base(uint64_t address);
+// Core: keeps the address of the texts of its kernels, and returns it, 0 on any other thread.
+void silicon_set_texts(uint64_t address);
+uint64_t silicon_texts(void);
+// Core: calls a kernel. Returns 1, or 0 if the kernel has called silicon_leave_kernel().
+int silicon_call(uint64_t kernel, uint64_t* arguments);
+void silicon_leave_kernel(void);
 }
 
 namespace pto::a2a3 {
@@ -90,8 +96,9 @@ struct NativeCore : NativeMemory {
   static bool is_code(uint64_t address) { return address >= 4096; }
   static void invalidate_all() {}
   static void clean_all() {}
-  static void call(uint64_t kernel, uint64_t* arguments) {
-    reinterpret_cast<void (*)(int64_t*)>(kernel)(reinterpret_cast<int64_t*>(arguments));
+  static void set_texts(uint64_t address) { silicon_set_texts(address); }
+  static bool call(uint64_t kernel, uint64_t* arguments) {
+    return silicon_call(kernel, arguments) != 0;
   }
   static void wait(uint32_t seen) { silicon_wait(seen); }
 };

@@ -24,11 +24,13 @@ class Executor {
         Access::is_aic() ? block : Access::blocks() + 2 * block + Access::subblock();
     report_ = &cores_->handshake[core];
     slot_ = &cores_->slot[core];
+    if (launch.texts != 0) texts_ = reinterpret_cast<__gm__ pto_a2a3_texts*>(launch.texts) + core;
   }
 
   // Returns when the AICPU asks the core to leave, or has given the launch up.
   __aicore__ void run() {
     Access::set_flag_base(flag_base_);
+    if (texts_ != nullptr) open_texts();
     report();
     uint32_t doorbell = wait_for_aicpu();
     if (doorbell == 0) return;
@@ -47,6 +49,12 @@ class Executor {
 
  private:
   static constexpr uint32_t kPollsBetweenChecks = 1000;
+
+  // Kernels find their texts, and the task to which they belong.
+  __aicore__ void open_texts() {
+    Access::store(&texts_->slot, reinterpret_cast<uint64_t>(slot_));
+    Access::set_texts(reinterpret_cast<uint64_t>(texts_));
+  }
 
   __aicore__ void report() {
     Access::invalidate(report_, sizeof *report_);
@@ -80,7 +88,9 @@ class Executor {
     if (sequence != doorbell) return fail(doorbell, PTO_A2A3_FAULT_SLOT, sequence);
     const uint64_t kernel = Access::load(&slot_->payload.kernel);
     if (!Access::is_code(kernel)) return fail(doorbell, PTO_A2A3_FAULT_KERNEL, kernel);
-    Access::call(kernel, reinterpret_cast<__gm__ uint64_t*>(&slot_->payload + 1));
+    if (!Access::call(kernel, reinterpret_cast<__gm__ uint64_t*>(&slot_->payload + 1))) {
+      return fail(doorbell, PTO_A2A3_FAULT_ASSERTION, reinterpret_cast<uint64_t>(&texts_->failure));
+    }
     Access::clean_all();
     Access::order_stores();
     Access::store_cond(doorbell | PTO_COND_FINISHED);
@@ -100,6 +110,7 @@ class Executor {
   __gm__ pto_a2a3_cores* const cores_;
   __gm__ pto_a2a3_handshake* report_;
   __gm__ pto_a2a3_slot* slot_;
+  __gm__ pto_a2a3_texts* texts_ = nullptr;  // null: no kernel prints
 };
 
 }  // namespace pto::a2a3

@@ -12,6 +12,6 @@
 #endif
 
 extern "C" __global__ __aicore__ void PTO_EXECUTOR_ENTRY(uint64_t cores, uint64_t launch,
-                                                         uint64_t flag_base) {
-  pto::a2a3::Executor<pto::a2a3::ChipCore>({cores, launch, flag_base}).run();
+                                                         uint64_t flag_base, uint64_t texts) {
+  pto::a2a3::Executor<pto::a2a3::ChipCore>({cores, launch, flag_base, texts}).run();
 }

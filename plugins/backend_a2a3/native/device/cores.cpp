@@ -119,6 +119,11 @@ void Cores::describe_fault(uint32_t core, pto_error& error) const {
     fail(error, PTO_ERROR_KERNEL, "kernel ", task.func_id, " of task ", task.task, " on core ",
          core, " has no code at address ", engine::Address{report.value},
          "; pass the address that load_kernel() returned");
+  } else if (report.fault == PTO_A2A3_FAULT_ASSERTION) {
+    const auto* failure = from_host<pto_a2a3_text>(report.value);
+    const char *file = failure->file, *text = failure->text;
+    fail(error, PTO_ERROR_KERNEL, "kernel ", task.func_id, " of task ", task.task, " on core ",
+         core, ": the assertion at ", file, ":", failure->line, " failed: ", text);
   } else {
     fail(error, PTO_ERROR_KERNEL, "core ", core, " was told to run task number ", report.expected,
          " but found number ", report.value, " in its slot; this is a fault of the device");

@@ -8,6 +8,7 @@
 
 #include "device/error.hpp"
 #include "device/platform.hpp"
+#include "device/texts.hpp"
 #include "pto/engine/run_image.hpp"
 
 namespace pto::a2a3 {
@@ -74,7 +75,11 @@ DeviceProgram::~DeviceProgram() {
 
 pto_status DeviceProgram::load(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   const pto_a2a3_library library = *from_host<pto_a2a3_library>(launch.input);
-  return loader_.load(library, &answer.handle, &answer.address, answer.error);
+  const pto_status status = loader_.load(library, &answer.handle, &answer.address, answer.error);
+  if (status != PTO_OK || library.kind != PTO_A2A3_KERNEL) return status;
+  const bool prints = listen_to_texts(loader_.find(answer.handle, "pto_listen_to_texts"));
+  answer.capabilities = prints ? PTO_A2A3_PRINTS : 0;
+  return PTO_OK;
 }
 
 pto_status DeviceProgram::unload(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {

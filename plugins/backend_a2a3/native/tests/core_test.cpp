@@ -72,7 +72,7 @@ class Bench {
     machine_.registers[kPage + PTO_A2A3_DATA_MAIN_BASE] = 0;
     machine_.core.cache.clear();
     core_ = std::thread([this, launch] {
-      Executor<worst::Core>({reinterpret_cast<uint64_t>(cores_.get()), launch, kFlagBase}).run();
+      Executor<worst::Core>({reinterpret_cast<uint64_t>(cores_.get()), launch, kFlagBase, 0}).run();
     });
   }
   void open(uint64_t launch) {

@@ -158,6 +158,7 @@ struct Core : Access<Core> {
   static uint32_t subblock() { return 1; }
   static uint32_t physical() { return 42; }
   static void set_flag_base(uint64_t address) { machine->flag_base = address; }
+  static void set_texts(uint64_t) {}
   static uint32_t load_doorbell() { return load_register(machine->page + PTO_A2A3_DATA_MAIN_BASE); }
   static void store_cond(uint32_t value) { store_register(machine->page + PTO_A2A3_COND, value); }
   static void wait(uint32_t) { sched_yield(); }
@@ -170,9 +171,10 @@ struct Core : Access<Core> {
     const std::lock_guard lock(machine->mutex);
     for (const auto& [line, bytes] : side().cache) side().cleaned[line] = bytes;
   }
-  static void call(uint64_t kernel, uint64_t* arguments) {
+  static bool call(uint64_t kernel, uint64_t* arguments) {
     ++machine->calls;
     reinterpret_cast<void (*)(uint64_t*)>(kernel)(arguments);
+    return true;
   }
 };
 

@@ -151,6 +151,22 @@ uint64_t silicon_page() {
 void silicon_set_flag_base(uint64_t address) {
   place.flag_base = address;
 }
+void silicon_set_texts(uint64_t address) {
+  place.texts = address;
+}
+uint64_t silicon_texts() {
+  return place.texts;
+}
+int silicon_call(uint64_t kernel, uint64_t* arguments) {
+  sigjmp_buf escape;
+  if (sigsetjmp(escape, 0) != 0) return 0;
+  place.escape = &escape;
+  reinterpret_cast<void (*)(int64_t*)>(kernel)(reinterpret_cast<int64_t*>(arguments));
+  return 1;
+}
+void silicon_leave_kernel() {
+  siglongjmp(*place.escape, 1);
+}
 // What a kernel does with a flag. On a chip a core without the base waits for ever.
 void silicon_use_flag() {
   if (place.flag_base == SILICON_FLAG_BASE) return;

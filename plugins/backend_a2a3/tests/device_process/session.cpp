@@ -172,7 +172,7 @@ void Session::start(uint64_t orchestration, const std::vector<uint64_t>& args,
   silicon_.copy_in(input_at_, image.data(), bytes);
   const uint32_t blocks =
       config.block_dim > 0 ? static_cast<uint32_t>(config.block_dim) : settings_.blocks;
-  const pto_a2a3_core_launch cores{cores_at_, ++core_launch_, SILICON_FLAG_BASE};
+  const pto_a2a3_core_launch cores{cores_at_, ++core_launch_, SILICON_FLAG_BASE, 0};
   aicore_ = silicon_.launch(SILICON_AICORE, executor_, PTO_A2A3_EXECUTOR_SYMBOL, blocks, cores);
   pto_a2a3_launch launch = launch_of(PTO_A2A3_RUN, input_at_, bytes, orchestration);
   if (!graph.empty()) {

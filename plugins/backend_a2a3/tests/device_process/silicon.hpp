@@ -1,6 +1,8 @@
 // The parts of the device process: registers, launches, and the socket to the driver.
 #pragma once
 
+#include <setjmp.h>
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -28,7 +30,8 @@ struct Place {
   int processor = -1;
   uint32_t block = 0, blocks = 0, subblock = 0, physical = 0;
   uint64_t page = 0;
-  uint64_t flag_base = 0;  // as the core has set it
+  uint64_t flag_base = 0, texts = 0;  // as the core has set them
+  sigjmp_buf* escape = nullptr;       // from the kernel that runs
 };
 extern thread_local Place place;
 extern bool has_plain_registers;  // a store to a register wakes no core

@@ -132,6 +132,7 @@ pto_status AicpuDevice::initialise(const AicpuOptions& options, pto_error* error
   device.pool_bytes = options.pool_bytes;
   pto_status status = allocate_blocks(device, error);
   log_.open(device.log, options.log.is_json);
+  texts_.emplace(card_.session(), options.log.is_json);
   if (status == PTO_OK) status = find_hardware(device, error);
   if (status == PTO_OK) status = command(PTO_A2A3_INIT, &device, sizeof device, 0, error);
   if (status != PTO_OK) return status;
@@ -173,23 +174,20 @@ pto_status AicpuDevice::close(pto_error* error) {
   if (device_ != 0) {
     release([this](pto_error* failure) { return command(PTO_A2A3_QUIT, nullptr, 0, 0, failure); });
   }
-  blocks_.insert(blocks_.end(), {graph_, input_});
+  blocks_.insert(blocks_.end(), {graph_, input_, texts_ ? texts_->address() : 0});
   for (const uint64_t block : blocks_) {
     if (block == 0) continue;
     release([&](pto_error* failure) { return card_.memory().free(block, failure); });
   }
   release([this](pto_error* failure) { return library_->unload(failure); });
   const bool is_forgotten = !card_.is_usable();
-  forget();
-  return is_forgotten ? PTO_OK : status;
-}
-
-void AicpuDevice::forget() {
   library_.reset();
+  texts_.reset();
   blocks_.clear();
   device_ = input_ = input_bytes_ = graph_ = 0;
   sequence_ = core_launch_ = 0;
   mailbox_.end();
+  return is_forgotten ? PTO_OK : status;
 }
 
 pto_status AicpuDevice::load(uint32_t kind, const std::string& file, const char* symbol,
@@ -234,7 +232,9 @@ pto_status AicpuDevice::attach(uint64_t library, const char* variant,
   head.options_bytes = texts.size();
   std::string input(reinterpret_cast<const char*>(&head), sizeof head);
   input += texts;
-  return command(PTO_A2A3_ATTACH, input.data(), input.size(), 0, error);
+  const pto_status status = command(PTO_A2A3_ATTACH, input.data(), input.size(), 0, error);
+  if (status == PTO_OK) texts_->set_capabilities(answer_->capabilities);
+  return status;
 }
 
 pto_status AicpuDevice::detach(pto_error* error) {
@@ -285,6 +285,7 @@ pto_status AicpuDevice::read_answer(pto_error* error) {
       card_.memory().copy_out(answer_.get(), status_, sizeof(pto_a2a3_status), error);
   if (status != PTO_OK) return status;
   mailbox_.set_log_read(log_.read(card_.memory()));
+  texts_->read();
   if (answer_->sequence != sequence_) {
     return fail(error, PTO_ERROR_INTERNAL,
                 "the device library ended command %llu without an answer; its newest answer has "
@@ -320,7 +321,8 @@ pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint6
   uint32_t blocks = 0;
   pto_status status = host::find_blocks(run.config, card_.blocks(), &blocks, error);
   if (status != PTO_OK) return status;
-  const pto_a2a3_core_launch cores = {cores_, ++core_launch_, flag_base_};
+  const pto_a2a3_core_launch cores = {cores_, ++core_launch_, flag_base_, texts_->address()};
+  texts_->begin_run(blocks);
   pto_a2a3_launch aicpu = describe(PTO_A2A3_RUN, engine::run_image_bytes(run), orchestration);
   aicpu.graph = graph_;
   aicpu.graph_bytes = graph_bytes;
@@ -344,6 +346,7 @@ pto_status AicpuDevice::wait(int64_t timeout_ns) {
     const pto_status status = card_.wait(std::min(left_ns, kLookNs), &failure_);
     if (status != PTO_PENDING || has_lost_answer()) return PTO_OK;
     mailbox_.set_log_read(log_.read(card_.memory()));
+    texts_->read();
     if (mailbox_.is_overdue()) {
       lose_abandoned_run(card_, &failure_);
       return PTO_OK;
@@ -374,6 +377,7 @@ pto_status AicpuDevice::finish(pto_error* error) {
   if (!card_.is_usable()) {
     name_in_flight(card_.session(), progress_, cores_, failure_);
     log_.salvage(card_.session());
+    texts_->salvage();
   }
   *answer_ = {};
   if (error != nullptr) *error = failure_;

@@ -18,6 +18,7 @@
 #include "life/aicpu.hpp"
 #include "life/card.hpp"
 #include "life/session.hpp"
+#include "life/texts.hpp"
 
 namespace pto::a2a3 {
 
@@ -108,6 +109,7 @@ class AicpuDevice {
   pto_status finish(pto_error* error);
   // Aborts and explains the current run. An abandoned run makes the card unusable.
   RunMailbox& mailbox() noexcept { return mailbox_; }
+  KernelTexts& texts() noexcept { return *texts_; }
 
   // The answer to the newest command that has ended.
   const pto_a2a3_status& answer() const noexcept { return *answer_; }
@@ -119,7 +121,6 @@ class AicpuDevice {
   pto_status allocate_blocks(pto_a2a3_device& device, pto_error* error);
   pto_status initialise(const AicpuOptions& options, pto_error* error);
   pto_status find_hardware(pto_a2a3_device& device, pto_error* error);
-  void forget();
 
   pto_status command(uint32_t command, const void* input, size_t bytes, uint64_t handle,
                      pto_error* error);
@@ -134,6 +135,7 @@ class AicpuDevice {
   Card& card_;
   RunMailbox mailbox_;
   DeviceLog log_;
+  std::optional<KernelTexts> texts_;  // without a value: the device is not open
   std::optional<AicpuLibrary> library_;
   cann::Handle serve_ = nullptr;          // the function of the device library
   cann::Handle executor_ = nullptr;       // the code of the cores

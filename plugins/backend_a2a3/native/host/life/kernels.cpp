@@ -186,9 +186,15 @@ pto_status Kernels::load(const pto_kernel_source& source, uint64_t* address, pto
                 source.name);
   }
   uint64_t handle = 0;
-  const pto_status status =
-      aicpu_.load(PTO_A2A3_KERNEL, file, source.symbol, &handle, address, error);
-  if (status == PTO_OK) kernels_[*address] = handle;
+  pto_status status = aicpu_.load(PTO_A2A3_KERNEL, file, source.symbol, &handle, address, error);
+  if (status != PTO_OK) return status;
+  const bool prints = (aicpu_.answer().capabilities & PTO_A2A3_PRINTS) != 0;
+  if (prints) status = aicpu_.texts().add(*address, source.name, error);
+  if (status == PTO_OK) {
+    kernels_[*address] = handle;
+  } else {
+    aicpu_.unload(handle, nullptr);
+  }
   return status;
 }
 

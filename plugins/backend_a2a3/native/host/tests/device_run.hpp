@@ -77,7 +77,7 @@ struct CapturedErrors {
     std::fclose(file);
   }
   std::string text() const {
-    std::string text(4096, ' ');
+    std::string text(1 << 15, ' ');
     text.resize(static_cast<size_t>(pread(fileno(file), text.data(), text.size(), 0)));
     return text;
   }

@@ -214,6 +214,55 @@ TEST(the_log_of_the_device_is_on_standard_error) {
   }
 }
 
+// Runs the kernel that prints; `mode` 1: it crashes, 2: its assertion fails.
+pto_status print_texts(Opened& opened, uint64_t mode, std::string& shown) {
+  const pto_backend_api& api = opened.api;
+  const std::string path = kernel("print"), library = kernel("graph_of_7");
+  const pto_kernel_source source = {7,       PTO_CORE_AIV, "printer", path.c_str(),
+                                    nullptr, nullptr,      nullptr};
+  pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "printer", nullptr};
+  uint64_t graph = 0;
+  expect(api.load_kernel(opened.device, &source, &entry.address, &opened.error), opened.error,
+         __LINE__);
+  expect(api.load_library(opened.device, library.c_str(), &graph, &opened.error), opened.error,
+         __LINE__);
+  const KernelRun task(entry, mode, 64, graph);
+  const CapturedErrors errors;
+  const pto_status status = opened.run(task.run);
+  shown = errors.text();
+  return status;
+}
+
+void check_100_texts(const std::string& shown) {
+  size_t at = 0;
+  for (int i = 0; i < 100; ++i) {
+    const std::string end = "), printing_kernel.cpp:5: text " + std::to_string(i) + "\n";
+    CHECK_EQUAL(shown.compare(at, 26, "pto: printer (task 0, AIV "), 0);
+    const size_t next = shown.find('\n', at) + 1;
+    CHECK_CONTAINS(shown.substr(at, next - at), ", device 1" + end);
+    at = next;
+  }
+}
+
+TEST(texts_of_kernels_arrive_in_order_and_before_the_end_of_the_run) {
+  Opened opened("aicpu_build_graph", "text", 1);
+  std::string shown;
+  for (int round = 0; round < 2; ++round) {
+    CHECK_EQUAL(print_texts(opened, 2, shown), PTO_ERROR_KERNEL);
+    check_100_texts(shown);
+    CHECK_CONTAINS(opened.error.message, "kernel 7 of task 0 on core ");
+    CHECK_CONTAINS(opened.error.message,
+                   ": the assertion at printing_kernel.cpp:7 failed: args[0] != 2 (2 != 2): in "
+                   "task 0");
+    CHECK_EQUAL(opened.error.func_id, 7);
+    CHECK_EQUAL(opened.error.task, int64_t{0});
+    expect(print_texts(opened, 0, shown), opened.error, __LINE__);
+    check_100_texts(shown);
+  }
+  CHECK(print_texts(opened, 1, shown) != PTO_OK);
+  check_100_texts(shown);
+}
+
 TEST(unknown_options_and_missing_libraries_are_refused) {
   const pto_backend_api& api = table();
   void* device = nullptr;

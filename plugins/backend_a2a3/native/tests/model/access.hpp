@@ -154,6 +154,7 @@ struct Core : Memory {
   static uint32_t physical() { return kFirstPhysical + block(); }
   static bool is_aic() { return true; }
   static void set_flag_base(uint64_t) {}
+  static void set_texts(uint64_t) {}
   static uint64_t page() { return kPages + block() * kPageBytes; }
   static uint32_t load_doorbell() {
     if (replay->scenario->is_closed) return poll_closed();
@@ -167,7 +168,10 @@ struct Core : Memory {
   static bool is_code(uint64_t address) { return address >= 4096; }
   static void invalidate_all() { whole(Op::invalidate); }
   static void clean_all() { whole(Op::clean); }
-  static void call(uint64_t kernel, uint64_t* arguments) { call_kernel(kernel, arguments); }
+  static bool call(uint64_t kernel, uint64_t* arguments) {
+    call_kernel(kernel, arguments);
+    return true;
+  }
 
  private:
   static constexpr uint32_t kPolls = 1000;  // Executor::kPollsBetweenChecks

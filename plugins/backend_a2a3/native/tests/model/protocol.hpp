@@ -120,7 +120,7 @@ inline void run_host(uint32_t cores, std::vector<std::pair<uint64_t*, uint64_t>>
 template <class Protocol>
 void run_core() {
   until([] { return Core::load_register(kStart + 4 * Core::block()) != 0; });
-  const pto_a2a3_core_launch launch{kBase, kLaunch, 0};
+  const pto_a2a3_core_launch launch{kBase, kLaunch, 0, 0};
   typename Protocol::template Executor<Core>(launch).run();
 }
 
