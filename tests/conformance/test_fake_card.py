@@ -75,6 +75,10 @@ with pto_core.open_device('a2a3', runtime="host_build_graph") as device:
             device.run(graph, wrong, y, out, 4)
         except pto_core.errors.UsageError as error:
             print(error)
+    try:
+        device.run(graph, x, y, out, 4, config=pto_core.CallConfig(enable_pmu=1))
+    except pto_core.errors.UnsupportedError as error:
+        print(error)
 """
 # Work of another program on its stream, which a copy writes 0.3 s later.
 STREAMS = """
@@ -289,6 +293,7 @@ def test_a_tensor_of_another_program_is_passed_as_its_address(
     assert lines[0] == "1 [5.0, 5.0, 5.0, 5.0]"
     assert lines[1].startswith("argument 0 is on device 1, but the run is on device 0")
     assert lines[2].startswith("argument 0 is not C-contiguous")
+    assert lines[3].startswith("the backend 'a2a3' has no counters of kernels")
 
 
 def test_a_run_waits_for_a_stream_of_another_program(stranger, native_build: NativeBuild) -> None:

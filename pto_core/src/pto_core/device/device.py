@@ -266,6 +266,13 @@ class Device:
             raise UsageError(
                 f"config is {shown(chosen)}; pass a CallConfig", name="config", value=chosen
             )
+        if chosen.enable_pmu and not self.tracing.can_trace:
+            raise UnsupportedError(
+                f"the backend {self._identity[0]!r} has no counters of kernels (enable_pmu); "
+                "run the program on the simulator, with the backend 'a2a3sim'",
+                name="enable_pmu",
+                value=chosen.enable_pmu,
+            )
         check_blocks(chosen.block_dim, self._native.blocks)
         packed = with_dump(chosen.pack(trace), 0, "")
         return _logged(packed) if is_logged else packed
