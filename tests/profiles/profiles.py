@@ -83,6 +83,14 @@ class Profiles:
         in_profile = profile in ("all", self.profile_of(item))
         return in_profile and self.runs_alone(item.nodeid) == (load == "alone")
 
+    def leaves_out(self, path: str, profile: str | None, load: str) -> bool:
+        """Return whether a pytest call for ``load`` selects no test of a file or folder."""
+        if profile == "quick" and path in self.slow:
+            return True
+        is_elsewhere = profile == "slow" and path.endswith(".py") and self.runs_without_others(path)
+        is_left_out = is_elsewhere or (profile is not None and load == "alone")
+        return is_left_out and not self.may_contain_alone(path)
+
     def profile_of(self, item: pytest.Item) -> str:
         """Return ``quick`` or ``slow``; a test that needs a native build is slow."""
         needs_build = not BUILDS.isdisjoint(getattr(item, "fixturenames", ()))
@@ -111,11 +119,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None if marker in collection_path.read_text() else True
     profile, load = config.getoption("profile"), config.getoption("load")
     path = collection_path.relative_to(config.rootpath).as_posix()
-    lists = Profiles.read()
-    if profile == "quick" and path in lists.slow:
-        return True
-    is_left_out = profile is not None and load == "alone" and not lists.may_contain_alone(path)
-    return True if is_left_out else None
+    return True if Profiles.read().leaves_out(path, profile, load) else None
 
 
 @pytest.hookimpl(tryfirst=True)

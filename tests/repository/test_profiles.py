@@ -100,6 +100,8 @@ def test_slow_tests_of_plugins_run_in_the_environments_without_other_plugins() -
         node_id = f"plugins/x/tests/test_{file}.py::test_it"
         load = "alone" if file == "ends" else "parallel"
         assert lists.selects(Item(node_id), "slow", load) != is_left_out
+        path = node_id.partition("::")[0]
+        assert lists.leaves_out(path, "slow", "parallel") == is_left_out
         assert lists.selects(Item(node_id), "all", load)
 
 
