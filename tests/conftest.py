@@ -54,7 +54,6 @@ ORCHESTRATION = {
 KERNEL = """
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 

@@ -67,7 +67,7 @@ def test_a_replay_names_the_lines_of_wrong_accesses_and_assertions(case, tmp_pat
     found = case.command("replay", str(file), "--sanitize", "address,undefined")
     assert found.returncode == 4
     assert "AddressSanitizer: use-after-poison" in found.stderr
-    assert "twice.cpp:11" in found.stderr
+    assert "twice.cpp:10" in found.stderr
     refused = case.command("replay", str(file), "--sanitize", "adress")
     assert (refused.returncode, "use address, undefined" in refused.stderr) == (2, True)
     case.kernel('pto_printf("a %g", a[0]); PTO_ASSERT(a[0] < 1, "planted");')
@@ -75,8 +75,8 @@ def test_a_replay_names_the_lines_of_wrong_accesses_and_assertions(case, tmp_pat
     source.write_text('#include "pto/kernel/print.hpp"\n' + source.read_text())
     failed = case.command("replay", str(file), "--rebuild")
     assert (failed.returncode, "--sanitize" in failed.stderr) == (4, False)
-    assert f"{source}:12: a 2\n" in failed.stderr
-    assertion = f"{source}:12: a[0] < 1 (2 < 1): planted"
+    assert f"{source}:11: a 2\n" in failed.stderr
+    assertion = f"{source}:11: a[0] < 1 (2 < 1): planted"
     assert f"an assertion of twice#0 failed: {assertion}; --gdb" in failed.stderr
 
 

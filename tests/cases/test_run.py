@@ -352,12 +352,12 @@ def test_kernel_that_does_not_compile(case) -> None:
     case.kernel("this is not C++;")
     done = case.run()
     assert done.returncode == 3
-    assert f"{case.folder}/kernels/twice.cpp:11: " in done.stderr
+    assert f"{case.folder}/kernels/twice.cpp:10: " in done.stderr
     assert done.stdout == ""
     assert case.leftovers() == []
     with pytest.raises(CompileError) as caught:
         pto_core.run_case(case.folder, settings={"cache_dir": case.cache})
-    assert caught.value.line == 11
+    assert caught.value.line == 10
 
 
 def test_kernel_without_entry(case) -> None:
