@@ -43,7 +43,7 @@ class ReducedSet:
         environment = {key: value for key, value in os.environ.items() if key[:6] != "PYTHON"}
         return subprocess.run(
             [str(word) for word in command],
-            env={**environment, "PATH": path, "PTO_CACHE_DIR": str(self.folder / "cache")},
+            env={**environment, "PATH": path},
             capture_output=True,
             text=True,
             check=False,

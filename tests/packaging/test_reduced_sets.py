@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import packets
@@ -41,6 +43,13 @@ with Worker(level=3, num_sub_workers=1) as worker:
 """
 # A fake plugin is chosen, but not imported.
 CHOSEN = "from pto_core.config import load_core; print(load_core()[{family!r}])"
+# What the cache of compiled sources depends on.
+COMPILED_WITH = """
+from pto_core import plugins
+from pto_core.interfaces import abi_include_dir
+recipe = plugins.load_backend("a2a3sim").build_recipe("aiv")
+print(abi_include_dir(), recipe, plugins.load_runtime("pto2").program_interfaces())
+"""
 FAMILIES = {
     "backend": ("a2a3sim", "ptorun-backend-sim"),
     "runtime": ("host_build_graph", "ptorun-runtime-hbg"),
@@ -73,6 +82,16 @@ def test_the_only_runtime_is_the_default_of_each_command(pto2: ReducedSet, tmp_p
     assert pto2.json("doctor")["works"]
     assert pto2.pto("new", "case", "mine", cwd=tmp_path).returncode == 0
     assert "passed (a2a3sim, tensormap" in pto2.pto("run", "mine", "-q", cwd=tmp_path).stdout
+
+
+def test_an_environment_made_of_links_uses_the_artefacts_of_the_installed_one(
+    pto2: ReducedSet,
+) -> None:
+    there = pto2.run(pto2.python, "-c", COMPILED_WITH)
+    here = subprocess.run(
+        [sys.executable, "-c", COMPILED_WITH], capture_output=True, text=True, check=True
+    )
+    assert (there.stdout, there.stderr) == (here.stdout, "")
 
 
 def test_the_error_for_a_missing_plugin_names_its_distribution(pto2: ReducedSet) -> None:

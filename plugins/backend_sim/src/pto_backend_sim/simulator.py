@@ -8,7 +8,7 @@ from pto_backend_sim.options import OPTIONS
 from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, Health, Option
 
 _LIBRARY = Path(__file__).with_name("libpto_backend_sim.so")
-_MEASURED_KERNEL = Path(__file__).with_name("include") / "measured_kernel.hpp"
+_MEASURED_KERNEL = Path(__file__).parent.resolve() / "include" / "measured_kernel.hpp"
 
 _KERNEL_FLAGS = (
     "-shared",

@@ -15,8 +15,8 @@ from pto_devkit import abi
 from pto_devkit.checks import ContractError
 from pto_devkit.native import Kernel, NativeBackend, NativeDevice, NativeRuntime
 
-_SOURCES = Path(__file__).parent / "kernels"
-_PROBE = Path(__file__).parent / "probe.cpp"
+_SOURCES = Path(__file__).parent.resolve() / "kernels"
+_PROBE = Path(__file__).parent.resolve() / "probe.cpp"
 
 RECORDER_AIC = 0
 """The func_id of the recorder kernel on AIC cores."""

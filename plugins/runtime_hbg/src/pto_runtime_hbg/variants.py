@@ -15,7 +15,7 @@ from pto_core.interfaces import (
     abi_include_dir,
 )
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.resolve()
 _INCLUDE = _PACKAGE / "include"
 _NATIVE = _PACKAGE / "native"
 _AUGUST = (r"\b(?:Chip|L2)TaskArgs\b",)  # the argument of an entry

@@ -16,7 +16,7 @@ from pto_core.interfaces import (
     parse,
 )
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.resolve()
 _INCLUDE = _PACKAGE / "include"
 _NATIVE = _PACKAGE / "native"
 _RINGS = 4

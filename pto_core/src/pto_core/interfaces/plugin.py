@@ -17,7 +17,7 @@ ABI_VERSION = 0
 
 def abi_include_dir() -> Path:
     """Return the folder that contains ``pto/abi/*.h``, for code that uses the native ABI."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[1].resolve()
     installed = package / "include"
     return installed if installed.is_dir() else package.parents[1] / "include"
 
