@@ -32,7 +32,7 @@ from pto_core.chip import CoreCallable, KernelSource, OrchestrationSource
 from pto_core.errors import TaskFailedError, UsageError
 from pto_insight.commands import dump as dump_command
 from pto_insight.dumps import TaskDump
-from pto_insight.dumps.recording import recover
+from pto_insight.dumps.recording import recover, take_hashes
 
 COHORTS = Path(__file__).parents[2] / "plugins/runtime_pto2/tests/published_2026_08"
 
@@ -197,6 +197,31 @@ def test_types_that_numpy_lacks_are_kept_as_bits(tmp_path: Path) -> None:
         assert found[name].argument(0).dtype == array.dtype.name
         assert found[name].after[0].dtype.kind == "u"
         np.testing.assert_array_equal(found[name].values("after", 0), array)
+
+
+def test_equal_outputs_have_equal_hashes(tmp_path: Path) -> None:
+    def graph(rt, a: In, f: InOut, dense: InOut):
+        rt.submit(scale, f[1:3, 2:514], 2.0)
+        rt.submit(scale, dense, 2.0)
+        rt.submit(add, a[0], a[1], rt.tensor((4,), "float32"))
+
+    config = CallConfig(enable_dump_tensor=4, output_prefix=str(tmp_path / "it"))
+    with open_device("a2a3sim", runtime="pto2") as device:
+
+        def hashes(changed: int) -> list[tuple[int, int, int]]:
+            dense = np.ones(1024, np.float32).reshape(2, 512)
+            dense[1, changed] = 3
+            f = np.ones((4, 514), np.float32)
+            f[1:3, 2:514] = dense
+            (path,) = device.run(graph, inputs()[0], f, dense, config=config).dumps
+            rows = np.sort(take_hashes(path.parent), order="task")
+            return [(argument, size, after) for _, after, _, argument, _, size in rows.tolist()]
+
+        first, again, other = hashes(511), hashes(511), hashes(0)
+    assert first == again
+    assert first[0] == first[1], "the strides of a view do not change its hash"
+    assert len({one[2] for one in (*first, *other)}) == 3
+    assert [one[:2] for one in first] == [(0, 4096), (0, 4096), (2, 16)], "no input is hashed"
 
 
 def test_the_limit_is_stated_when_it_is_reached(tmp_path: Path, capfd: Any) -> None:

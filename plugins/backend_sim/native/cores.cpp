@@ -136,7 +136,7 @@ void Cores::call_observed(Core& core, uint32_t index, uint32_t worker) noexcept 
   const Kernel& kernel = kernel_of(core);
   const Dump::Call call_of_kernel{*core.payload, core.payload_bytes, kernel, index,
                                   core.is_together};
-  const bool is_dumped = dump_.is_on() && dump_.selects(kernel);
+  const bool is_dumped = dump_.is_on() && dump_.selects(kernel, core.payload->task);
   if (is_dumped) dump_.before(call_of_kernel);
   const uint64_t start = timing_ ? clock_ns() : 0;
   const bool is_traced = worker != kUntraced;

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 
@@ -70,19 +72,55 @@ pto_dump_tensor described(const pto_chip_tensor& tensor) {
   return found;
 }
 
+// Return a hash of bytes. Each step maps the states of a lane one to one, so a change of one word
+// always changes the hash. The four lanes do not wait for each other.
+uint64_t hash_of(const char* bytes, uint64_t count) {
+  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;
+  constexpr uint64_t kLanes = 4;
+  const auto mixed = [](uint64_t lane, uint64_t word) {
+    return std::rotl((lane ^ word) * kOdd, 29);
+  };
+  uint64_t lanes[kLanes] = {1, 2, 3, 4};
+  uint64_t words[kLanes];
+  uint64_t at = 0;
+  for (; at + sizeof words <= count; at += sizeof words) {
+    std::memcpy(words, bytes + at, sizeof words);
+    for (uint64_t i = 0; i < kLanes; ++i) lanes[i] = mixed(lanes[i], words[i]);
+  }
+  std::fill_n(words, kLanes, 0);
+  std::memcpy(words, bytes + at, count - at);
+  uint64_t hash = count;
+  for (uint64_t i = 0; i < kLanes; ++i) hash = mixed(hash, mixed(lanes[i], words[i]));
+  return hash ^ hash >> 32;
+}
+
+bool is_dense(const pto_dump_tensor& view, uint32_t dim) {
+  uint64_t rest = engine::kElementBytes[view.dtype];
+  for (uint32_t at = view.ndims; at-- > dim; rest *= view.shapes[at])
+    if (view.strides[at] != rest && view.shapes[at] != 1) return false;
+  return true;
+}
+
 // Copy the elements of a view to `to`, in the order of its dimensions from `dim` on.
 char* gather(const pto_dump_tensor& view, uint32_t dim, const char* from, char* to) {
-  uint64_t rest = engine::kElementBytes[view.dtype];
-  bool is_dense = true;
-  for (uint32_t at = view.ndims; at-- > dim; rest *= view.shapes[at])
-    is_dense = is_dense && (view.strides[at] == rest || view.shapes[at] == 1);
-  if (is_dense) {
+  if (is_dense(view, dim)) {
+    uint64_t rest = engine::kElementBytes[view.dtype];
+    for (uint32_t at = dim; at < view.ndims; ++at) rest *= view.shapes[at];
     std::memcpy(to, from, rest);
     return to + rest;
   }
   for (uint64_t at = 0; at < view.shapes[dim]; ++at)
     to = gather(view, dim + 1, from + at * view.strides[dim], to);
   return to;
+}
+
+uint64_t hash_of(const pto_dump_tensor& view) {
+  const auto* elements = reinterpret_cast<const char*>(view.address);
+  if (is_dense(view, 0)) return hash_of(elements, view.bytes);
+  static thread_local std::vector<char> dense;
+  dense.resize(std::max<size_t>(dense.size(), view.bytes));
+  gather(view, 0, elements, dense.data());
+  return hash_of(dense.data(), view.bytes);
 }
 
 template <class Element>
@@ -108,7 +146,14 @@ pto_status Dump::begin(const pto_call_config* config, pto_error* error) {
   text.resize(static_cast<size_t>(
       std::max<ssize_t>(pread(file, text.data(), text.size(), sizeof header_), 0)));
   names_.clear();
-  for (size_t at = 0; at < text.size(); at += std::strlen(&text[at]) + 1) names_.insert(&text[at]);
+  tasks_.clear();
+  for (size_t at = 0; at < text.size(); at += std::strlen(&text[at]) + 1) {
+    if (text[at] == '#') {
+      tasks_.insert(std::strtoull(&text[at + 1], nullptr, 10));
+    } else {
+      names_.insert(&text[at]);
+    }
+  }
   slots_.fill({});
   end_ = header_.first;
   limit_ = header_.first + header_.limit;
@@ -128,6 +173,7 @@ void Dump::end() noexcept {
 
 void Dump::before(const Call& call) noexcept {
   if (level_ == PTO_DUMP_OUTPUTS) return;
+  if (level_ == PTO_DUMP_HASHES && call.payload.relative_args != 0) return;
   write(call, PTO_DUMP_BEFORE, level_ == PTO_DUMP_FAILED ? &slots_[call.core] : nullptr);
 }
 
@@ -207,6 +253,12 @@ std::vector<pto_dump_tensor> Dump::tensors_of(const Call& call) const {
 
 void Dump::write(const Call& call, uint32_t phase, Slot* slot) noexcept try {
   std::vector<pto_dump_tensor> tensors = tensors_of(call);
+  const bool is_hashed = level_ == PTO_DUMP_HASHES;
+  if (is_hashed) {
+    std::erase_if(tensors, [](const pto_dump_tensor& one) {
+      return one.tag == PTO_TAG_INPUT || one.tag == PTO_TAG_NO_DEP;
+    });
+  }
   pto_dump_record head{};
   head.magic = PTO_DUMP_MAGIC;
   head.task = call.payload.task;
@@ -217,13 +269,13 @@ void Dump::write(const Call& call, uint32_t phase, Slot* slot) noexcept try {
   head.is_together = call.is_together ? 1 : 0;
   head.tensors = static_cast<uint32_t>(tensors.size());
   head.name = static_cast<uint32_t>(call.kernel.name.size());
-  head.library = static_cast<uint32_t>(call.kernel.path.size());
-  head.payload = call.payload_bytes;
+  head.library = is_hashed ? 0 : static_cast<uint32_t>(call.kernel.path.size());
+  head.payload = is_hashed ? 0 : call.payload_bytes;
   uint64_t at =
       sizeof head + tensors.size() * sizeof tensors[0] + head.name + head.library + head.payload;
   for (pto_dump_tensor& tensor : tensors) {
-    tensor.at = at;
-    at += tensor.bytes;
+    tensor.at = is_hashed ? hash_of(tensor) : at;
+    if (!is_hashed) at += tensor.bytes;
   }
   head.bytes = at = (at + 7) & ~uint64_t{7};
   {
@@ -238,8 +290,10 @@ void Dump::write(const Call& call, uint32_t phase, Slot* slot) noexcept try {
   put(record, call.kernel.path.data(), head.library);
   put(record, reinterpret_cast<const char*>(&call.payload), head.payload);
   record.resize(at);
-  for (const pto_dump_tensor& tensor : tensors)
+  for (const pto_dump_tensor& tensor : tensors) {
+    if (is_hashed) break;
     gather(tensor, 0, reinterpret_cast<const char*>(tensor.address), &record[tensor.at]);
+  }
   append(record, slot);
 } catch (const std::bad_alloc&) {
   const std::lock_guard lock(mutex_);

@@ -39,8 +39,9 @@ class Dump {
     uint32_t core;
     bool is_together;
   };
-  bool selects(const Kernel& kernel) const {
-    return names_.empty() || names_.contains(kernel.name);
+  bool selects(const Kernel& kernel, uint64_t task) const {
+    const bool selects_all = names_.empty() && tasks_.empty();
+    return selects_all || names_.contains(kernel.name) || tasks_.contains(task);
   }
   void before(const Call& call) noexcept;
   void after(const Call& call, bool has_failed) noexcept;
@@ -68,6 +69,7 @@ class Dump {
   bool is_on_ = false;
   int32_t level_ = PTO_DUMP_OFF;
   std::unordered_set<std::string> names_;
+  std::unordered_set<uint64_t> tasks_;
   std::array<Slot, PTO_MAX_CORES> slots_;  // each used by the thread that runs the core
   std::mutex mutex_;                       // guards the members below, during a run
   int file_ = -1;

@@ -35,7 +35,7 @@ def test_fields_have_the_offsets_of_the_abi() -> None:
         ("aicpu_thread_num", 0),
         ("aicpu_thread_num", 5),
         ("enable_l2_swimlane", 5),
-        ("enable_dump_tensor", 4),
+        ("enable_dump_tensor", 5),
         ("enable_pmu", -1),
         ("enable_dep_gen", 2),
         ("enable_scope_stats", "yes"),

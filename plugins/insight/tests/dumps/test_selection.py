@@ -41,13 +41,20 @@ def test_names_that_are_not_known_are_selected() -> None:
 
 def test_terms_select_runs_and_kernels_to_record() -> None:
     selection = Selection.of("add@2,scale#1")
-    assert selection.kernels == ("add", "scale")
+    assert selection.recorded == ("add", "scale")
     in_first, in_second = selection.of_run(1), selection.of_run(2)
     assert in_first is not None
-    assert in_first.kernels == ("scale",)
+    assert in_first.recorded == ("scale",)
     assert in_second == selection
     assert Selection.of("@2").of_run(1) is None
-    assert Selection.of("add,#3").kernels == (), "any kernel may run task 3"
+    assert Selection.of("add,#3").recorded == (), "any kernel may run task 3"
+
+
+def test_a_task_id_selects_one_call() -> None:
+    selection = Selection.of("#id17,add")
+    assert selection.recorded == ("#17", "add")
+    assert selection.terms_of("scale", 3, 17)
+    assert not selection.terms_of("scale", 17, 3)
 
 
 @pytest.mark.parametrize("text", ["add#x", "add#3#4", "add@", "a:b:c", "#5-"])

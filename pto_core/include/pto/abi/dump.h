@@ -1,10 +1,11 @@
 /* The file to which a backend writes the arguments of kernel calls during a run.
  *
  * The caller of start() makes the file: a pto_dump_header, the names of the kernels to record, each
- * with a zero at its end, and bytes that only the caller reads, up to `first`. The run names the
- * file in pto_call_config.output_prefix, and sets enable_dump_tensor to PTO_DUMP_*. The backend
- * appends a record before and after each selected call; a record is followed by its tensors, the
- * name and the library of the kernel, the payload, and the elements of the tensors.
+ * with a zero at its end, and bytes that only the caller reads, up to `first`. The name `#17`
+ * stands for the calls with the task id 17. The run names the file in
+ * pto_call_config.output_prefix, and sets enable_dump_tensor to PTO_DUMP_*. The backend appends a
+ * record before and after each selected call; a record is followed by its tensors, the name and the
+ * library of the kernel, the payload, and the elements of the tensors.
  */
 #ifndef PTO_ABI_DUMP_H
 #define PTO_ABI_DUMP_H
@@ -16,8 +17,16 @@
 #include "pto/abi/version.h"
 
 /* The levels. FAILED: the calls that failed or did not return; OUTPUTS: the arguments after each
- * call; ALL: the arguments before and after it. */
-enum { PTO_DUMP_OFF = 0, PTO_DUMP_FAILED = 1, PTO_DUMP_OUTPUTS = 2, PTO_DUMP_ALL = 3 };
+ * call; ALL: the arguments before and after it; HASHES: a hash of each argument after the call that
+ * is not an input, without library and payload. If the arguments are addresses, HASHES also writes
+ * the record before the call, because other tasks may change the same buffer. */
+enum {
+  PTO_DUMP_OFF = 0,
+  PTO_DUMP_FAILED = 1,
+  PTO_DUMP_OUTPUTS = 2,
+  PTO_DUMP_ALL = 3,
+  PTO_DUMP_HASHES = 4
+};
 
 #define PTO_DUMP_MAGIC 0x31504D55444F5450ull /* "PTODUMP1" */
 
@@ -60,8 +69,8 @@ typedef struct pto_dump_tensor {
   uint64_t buffer_bytes;
   uint64_t shapes[PTO_MAX_DIMS];
   uint64_t strides[PTO_MAX_DIMS]; /* bytes */
-  uint64_t at;                    /* of its elements, from the start of the record */
-  uint64_t bytes;                 /* of its elements */
+  uint64_t at;    /* of its elements, from the start of the record; HASHES: their hash */
+  uint64_t bytes; /* of its elements */
   uint32_t argument;
   uint8_t dtype; /* PTO_DTYPE_* */
   uint8_t ndims;

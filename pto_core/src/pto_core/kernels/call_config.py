@@ -21,7 +21,7 @@ _DIAGNOSTICS = (
     "enable_scope_stats",
 )
 _DUMP_OFFSET, _DEP_GEN_OFFSET, _PREFIX_OFFSET = 12, 20, 28
-_DUMP_ALL = 3
+_DUMP_HASHES = 4
 _MOST_BLOCKS = 24
 _MOST_AICPU_THREADS = 4
 _LONGEST_PREFIX = 1023
@@ -37,7 +37,7 @@ class CallConfig:
     diagnostics on. ``enable_l2_swimlane`` is the level of the trace, 0 to 4. ``enable_pmu`` adds
     the performance counters of each kernel to the trace, which then has at least level 1.
     ``enable_dump_tensor`` writes the arrays of tasks: 1 those of failed tasks, 2 the arrays after
-    each task, 3 before and after it (docs/dumps.md).
+    each task, 3 before and after it, 4 hashes of their outputs (docs/dumps.md).
     ``enable_scope_stats`` writes the counters of rings and scopes. ``enable_dep_gen`` writes the
     graph of each run of a chip: ``PREFIX.device0.run1.json`` and ``.svg``. In the tasks of a
     Worker, the names of all files contain the numbers of the device and its run. Each diagnostic
@@ -68,7 +68,7 @@ class CallConfig:
         _check_range("aicpu_thread_num", self.aicpu_thread_num, 1, _MOST_AICPU_THREADS)
         _check_range("enable_l2_swimlane", self.enable_l2_swimlane, 0, 4)
         _check_range("enable_pmu", self.enable_pmu, 0, 2**31 - 1)
-        _check_range("enable_dump_tensor", self.enable_dump_tensor, 0, _DUMP_ALL)
+        _check_range("enable_dump_tensor", self.enable_dump_tensor, 0, _DUMP_HASHES)
         for name in ("enable_dep_gen", "enable_scope_stats"):
             _check_range(name, getattr(self, name), 0, 1)
         self._check_prefix()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -41,11 +42,16 @@ from pto_insight.dumps.task_dump import (
     stored_type,
 )
 from pto_insight.graphs import AccessLog, TaskGraph
-from pto_insight.graphs.archive import refusing_damage
+from pto_insight.graphs.archive import Archive, read_archive, refusing_damage, write_archive
 from pto_insight.graphs.measurement import task_and_block_of_id
 from pto_insight.graphs.places import TAGS
 
-CALLS = "calls"
+CALLS, HASHES = "calls", "hashes"
+LEVEL_ALL, LEVEL_HASHES = 3, 4
+HASH = np.dtype("u8,u8,u4,u4,u8,u8")
+"""The hash of one argument of a call before and after it; 0 if it was not recorded."""
+HASH.names = ("before", "after", "core", "argument", "task", "bytes")
+_KIND_OF_HASHES = "hashes of outputs 1"
 
 # The layouts of pto/abi/dump.h.
 _MAGIC = 0x31504D55444F5450
@@ -79,7 +85,7 @@ class DumpedRun:
         self._folder = folder
         self._facts = facts
         self.file = str((folder / CALLS).absolute())
-        names = b"".join(name.encode() + b"\0" for name in selection.kernels)
+        names = b"".join(name.encode() + b"\0" for name in selection.recorded)
         text = json.dumps({**facts, "selection": selection.text}).encode()
         header = np.zeros(1, _HEADER)
         header["magic"], header["limit"], header["names"] = _MAGIC, facts["limit"], len(names)
@@ -190,11 +196,15 @@ def _locked(calls: Path, mode: str) -> BinaryIO | None:
 def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
     """Write one file for each selected call, and remove the recording and earlier files."""
     file = folder / CALLS
-    calls = np.memmap(file, np.uint8, "r")
+    calls = np.asarray(np.memmap(file, np.uint8, "r"))  # a memmap is slow to slice
     header = calls[: _HEADER.itemsize].view(_HEADER)[0]
     begin = _HEADER.itemsize + int(header["names"])
     facts = json.loads(calls[begin : int(header["first"])].tobytes())
     facts["requests"] |= {str(path): to_plain(request) for path, request in request_of.items()}
+    if facts["level"] == LEVEL_HASHES:
+        path = _write_hashes(folder, calls, header)
+        file.unlink()
+        return (path,)
     conversion = _Conversion(facts, accesses)
     files: dict[Path, TaskDump] = {}
     for before, after in _calls(calls, int(header["first"])):
@@ -222,6 +232,39 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
             folder.rmdir()
     in_order = sorted(files, key=lambda path: (files[path].task is None, files[path].task or 0))
     return tuple(in_order)
+
+
+def _write_hashes(folder: Path, calls: NDArray[Any], header: Any) -> Path:
+    """Write the hashes of all calls that returned, in the order in which they ended."""
+    rows = [np.zeros(0, HASH)]
+    for before, after in _calls(calls, int(header["first"])):
+        if after is None:
+            continue
+        found = np.zeros(len(after.tensors), HASH)
+        found["task"], found["core"] = after.head["task"], after.head["core"]
+        found["after"] = after.tensors["at"]
+        for name in ("argument", "bytes"):
+            found[name] = after.tensors[name]
+        if before is not None and len(before.tensors) == len(found):
+            found["before"] = before.tensors["at"]
+        rows.append(found)
+    path = folder / HASHES
+    content = {"lost": int(header["lost"])}
+    write_archive(path, Archive(_KIND_OF_HASHES, content, {HASHES: np.concatenate(rows)}))
+    return path
+
+
+def take_hashes(folder: Path) -> NDArray[Any]:
+    """Read and remove the hashes of a run, rows of ``HASH``. Raises UsageError if some are lost."""
+    path = folder / HASHES
+    archive = read_archive(path, "the hashes of a run", "run the command again")
+    path.unlink()
+    if lost := archive.content["lost"]:
+        raise UsageError(
+            f"the hashes of {lost:,} calls were not kept; raise dump_limit_bytes",
+            name="dump_limit_bytes",
+        )
+    return archive.arrays[HASHES]
 
 
 def _warn_of_losses(lost: int, error: int, limit: int) -> None:
@@ -259,9 +302,10 @@ def _records(calls: NDArray[Any], at: int) -> Iterator[_Record]:
         if head["magic"] != _MAGIC or size < _RECORD.itemsize:
             raise ValueError(f"byte {at} begins no record")
         content = calls[at : at + size]
-        ends = [_RECORD.itemsize, int(head["tensors"]) * _TENSOR.itemsize]
-        ends += [int(head[name]) for name in ("name", "library", "payload")]
-        tensors, name, library, payload = np.split(content, np.cumsum(ends))[1:5]
+        sizes = [int(head["tensors"]) * _TENSOR.itemsize]
+        sizes += [int(head[name]) for name in ("name", "library", "payload")]
+        ends = list(itertools.accumulate(sizes, initial=_RECORD.itemsize))
+        tensors, name, library, payload = (content[a:b] for a, b in itertools.pairwise(ends))
         yield _Record(
             head,
             tensors.view(_TENSOR),
@@ -311,7 +355,7 @@ class _Conversion:
         assert record is not None, "a call has a record"
         task_id, core = int(record.head["task"]), int(record.head["core"])
         index, block = self._task_of.get(task_id, (None, 0))
-        terms = self._selection.terms_of(record.name, index)
+        terms = self._selection.terms_of(record.name, index, task_id)
         arguments = tuple(self._argument(tensor, index) for tensor in record.tensors)
         kept = [
             one

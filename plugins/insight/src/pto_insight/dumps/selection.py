@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pto_core.errors import UsageError
 
 _TERM = re.compile(
-    r"(?P<kernel>[^#:@,]*)(?:#(?P<first>\d+)(?:-(?P<last>\d+))?)?"
+    r"(?P<kernel>[^#:@,]*)(?:#(?:id(?P<id>\d+)|(?P<first>\d+)(?:-(?P<last>\d+))?))?"
     r"(?::(?P<tensor>[^:@,\[\]]+(?:\[[^\]]*\])?))?(?:@(?P<run>\d+))?"
 )
 
@@ -21,6 +21,7 @@ class Term:
     tasks: range | None
     tensor: str | None
     run: int | None
+    id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Selection:
                     range(int(first), int(last) + 1) if first else None,
                     found["tensor"],
                     int(found["run"]) if found["run"] else None,
+                    int(found["id"]) if found["id"] else None,
                 )
             )
         return Selection(text, tuple(terms))
@@ -62,17 +64,18 @@ class Selection:
         return Selection(self.text, terms) if terms else None
 
     @property
-    def kernels(self) -> tuple[str, ...]:
-        """The names of the kernels that must be recorded; empty for all."""
-        names = [term.kernel for term in self.terms]
+    def recorded(self) -> tuple[str, ...]:
+        """The kernels and task ids that must be recorded (``pto/abi/dump.h``); empty for all."""
+        names = [f"#{term.id}" if term.id is not None else term.kernel for term in self.terms]
         return () if None in names else tuple(dict.fromkeys(name for name in names if name))
 
-    def terms_of(self, kernel: str, task: int | None) -> list[Term]:
+    def terms_of(self, kernel: str, task: int | None, task_id: int = -1) -> list[Term]:
         """Return the terms that may select a task; ``task``: None if its number is not known."""
         return [
             term
             for term in self.terms
             if term.kernel in (None, kernel)
+            and term.id in (None, task_id)
             and (task is None or term.tasks is None or task in term.tasks)
         ]
 
