@@ -62,10 +62,10 @@ def test_report_survives_json() -> None:
 
 def test_json_keys_are_stable() -> None:
     assert sorted(FULL.to_json()) == [
-        "api", "backend", "build", "case", "compared", "compile", "copies", "copy", "cores",
-        "device", "errors", "exit_code", "failing_seed", "files", "folder", "kernels", "outputs",
-        "passed", "peak_bytes", "process", "record", "reference", "repeats", "run", "runtime",
-        "seeds", "statistics", "tasks", "trace_hash", "traces", "wall",
+        "api", "atol", "backend", "build", "case", "compared", "compile", "copies", "copy", "cores",
+        "device", "errors", "exact_integers", "exit_code", "failing_seed", "files", "folder",
+        "kernels", "outputs", "passed", "peak_bytes", "process", "record", "reference", "repeats",
+        "rtol", "run", "runtime", "seeds", "statistics", "tasks", "trace_hash", "traces", "wall",
     ]  # fmt: skip
     assert sorted(FULL.to_json()["errors"][0]) == [
         "exit_code",

@@ -65,6 +65,7 @@ def test_the_reserved_names_are_the_commands_of_the_core():
     elsewhere = {name for name in SUMMARIES if distribution_of("command", name)}
     assert elsewhere == {
         "agent",
+        "bisect",
         "check",
         "dump",
         "graph",

@@ -134,6 +134,11 @@ class CaseReport:
     trace_hash: str | None = None
     outputs: tuple[OutputReport, ...] = ()
     compared: bool = False
+    rtol: float | None = None
+    """The tolerance of the case, with ``atol``; outputs may have been compared exactly."""
+    atol: float | None = None
+    exact_integers: bool | None = None
+    """Whether integers must equal their reference."""
     statistics: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[PtoError, ...] = ()
     seeds: int | None = None

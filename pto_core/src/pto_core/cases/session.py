@@ -206,6 +206,9 @@ class _Case:
             exit_code=0,
             process=device.process and ProcessReport(**device.process._asdict()),
             api=build.api,
+            rtol=golden.rtol,
+            atol=golden.atol,
+            exact_integers=golden.exact_integers,
         )
 
     def run(self, *, announced: bool = False) -> CaseReport:

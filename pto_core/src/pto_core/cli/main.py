@@ -37,6 +37,7 @@ SUMMARIES = {
     "agent": "serve Workers of other hosts on this host",
     "trace": "show where the time of a program or a traced run went",
     "dump": "show or compare the arrays of tasks that a run has dumped",
+    "bisect": "find the first task whose output differs between two runs of a case",
     "replay": "run the kernel of a dumped task again, alone",
     "record": "keep a run of a case in one file, which `pto run` runs again anywhere",
     "top": "show what the running programs are doing now",

@@ -87,7 +87,10 @@ _OURS = {
     **dict.fromkeys(
         (
             ("command", name)
-            for name in ("graph", "why", "check", "trace", "dump", "replay", "record", "top")
+            for name in (
+                *("graph", "why", "check", "trace", "top"),
+                *("dump", "replay", "record", "bisect"),
+            )
         ),
         _INSIGHT,
     ),

@@ -6,6 +6,7 @@ import argparse
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -53,6 +54,16 @@ def graph_of_case(namespace: argparse.Namespace, *, measure: bool = False) -> Ta
             "--run and arguments are for a Python program, PROGRAM.py, and a case takes none",
             name="arguments",
         )
+    job = job_of(namespace)
+    if measure:
+        job = replace(job, settings={**job.settings, "measure": True}, seed=job.seed or 0)
+    with log_folder() as folder:
+        report = run_job(replace(job, log_folder=folder), namespace.timeout)
+        return TaskGraph(load_log(folder, report))
+
+
+def job_of(namespace: argparse.Namespace) -> Job:
+    """Return the job that the options of a case state, without its reference."""
     files = locate(namespace.path, namespace.kernels, namespace.golden)
     settings = {
         "backend": namespace.platform,
@@ -60,22 +71,21 @@ def graph_of_case(namespace: argparse.Namespace, *, measure: bool = False) -> Ta
         "device": namespace.device,
         "hazards": namespace.hazards,
         "log_level": namespace.log_level,
-        "measure": measure or None,
     }
-    seed = 0 if measure and namespace.seed is None else namespace.seed
-    with log_folder() as folder:
-        job = Job(
-            golden=files.golden,
-            kernel_config=files.kernel_config,
-            case=namespace.case,
-            settings={key: value for key, value in settings.items() if value is not None},
-            set_=tuple(namespace.set),
-            skip_golden=True,
-            seed=seed,
-            log_folder=folder,
-        )
-        report = supervise(job, _OutputOnly(), namespace.timeout)[0].check()
-        return TaskGraph(load_log(folder, report))
+    return Job(
+        golden=files.golden,
+        kernel_config=files.kernel_config,
+        case=namespace.case,
+        settings={key: value for key, value in settings.items() if value is not None},
+        set_=tuple(namespace.set),
+        skip_golden=True,
+        seed=namespace.seed,
+    )
+
+
+def run_job(job: Job, timeout_s: float | None) -> CaseReport:
+    """Run a job with one case; raise the error of the run."""
+    return supervise(job, _OutputOnly(), timeout_s)[0].check()
 
 
 @contextmanager

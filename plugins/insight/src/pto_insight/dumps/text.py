@@ -34,7 +34,7 @@ def described(dump: TaskDump, dtype: str | None, *, with_pictures: bool = True) 
         kind = one.dtype if kept is None else kept.dtype.name
         shape = one.shape if kept is None else kept.shape
         lines.append(f"  {one.argument}: {names or 'memory'}  {kind} {_shape(shape)}")
-        shown = [_typed(dump, one, phase, dtype) for phase in _PHASES]
+        shown = [typed(dump, one, phase, dtype) for phase in _PHASES]
         for phase, values in zip(_PHASES, shown, strict=True):
             if values is not None:
                 lines.append(f"    {phase:<6}  {statistics(values)}")
@@ -48,8 +48,8 @@ def described(dump: TaskDump, dtype: str | None, *, with_pictures: bool = True) 
 
 def shown_values(dump: TaskDump, one: DumpedArgument, dtype: str | None) -> Values | None:
     """Return an array after the call, otherwise before it; None if neither is kept."""
-    after = _typed(dump, one, "after", dtype)
-    return _typed(dump, one, "before", dtype) if after is None else after
+    after = typed(dump, one, "after", dtype)
+    return typed(dump, one, "before", dtype) if after is None else after
 
 
 def table(dumps: list[TaskDump]) -> str:
@@ -76,8 +76,8 @@ def compared(one: TaskDump, other: TaskDump, dtype: str | None) -> Iterator[str]
     mine, theirs = ({each.argument: each for each in dump.arguments} for dump in (one, other))
     for at in sorted(mine.keys() | theirs.keys()):
         for phase in _PHASES:
-            first = _typed(one, mine[at], phase, dtype) if at in mine else None
-            second = _typed(other, theirs[at], phase, dtype) if at in theirs else None
+            first = typed(one, mine[at], phase, dtype) if at in mine else None
+            second = typed(other, theirs[at], phase, dtype) if at in theirs else None
             change = difference(first, second)
             if (first is None) != (second is None):
                 change = f"only in the {'first' if second is None else 'second'} dump"
@@ -130,7 +130,6 @@ def difference(first: Values | None, second: Values | None) -> str | None:
     )
 
 
-@np.errstate(all="ignore")
 def picture(values: Values) -> list[str]:
     """Return a small picture of an array; it is empty if all elements are equal.
 
@@ -142,6 +141,7 @@ def picture(values: Values) -> list[str]:
     ]
 
 
+@np.errstate(all="ignore")
 def shades(values: Values, rows: int, columns: int) -> Values:
     """Return the cells of a picture of an array; no cells if all elements are equal.
 
@@ -158,12 +158,12 @@ def shades(values: Values, rows: int, columns: int) -> Values:
     cells[~np.isfinite(cells)] = np.nan
     finite = cells[np.isfinite(cells)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    with np.errstate(all="ignore"):
-        scaled: Values = (cells - low) / (high - low)
+    scaled: Values = (cells - low) / (high - low)
     return scaled if high > low else np.where(cells > 0, 1.0, cells * 0.0)
 
 
-def _typed(dump: TaskDump, one: DumpedArgument, phase: str, dtype: str | None) -> Values | None:
+def typed(dump: TaskDump, one: DumpedArgument, phase: str, dtype: str | None) -> Values | None:
+    """Return an array of a dump; one that is known as bytes only has the type ``dtype``."""
     values = dump.values(phase, one.argument)
     is_of_bytes = values is not None and not one.tag and one.dtype == "uint8"
     if values is None or dtype is None or not is_of_bytes:

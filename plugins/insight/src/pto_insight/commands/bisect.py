@@ -1,0 +1,250 @@
+"""Run a case twice, and find the first task whose output differs between both runs.
+
+The words after --against state what the second run changes: options of this command, such as
+`-r host_build_graph`, `--seed 3`, `--case NAME` or `--set cxx=clang++`, or another folder with a
+case, such as an older copy. Both runs are deterministic. An output differs if it does not have the
+tolerance of the case. The arrays of the task are written for `pto dump` and `pto replay`. Exit
+codes: 0 no task differs, 1 a task differs or was not compared, and those of `pto run` if a run
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pto_core.cases.endings import core_name
+from pto_core.cases.job import Job
+from pto_core.cases.report import CaseReport, OutputReport, to_plain
+from pto_core.cli.run import SEED_HELP, add_case_arguments, natural
+from pto_core.errors import PtoError, UnsupportedError, UsageError
+from pto_insight.commands.logged_case import job_of, load_log, log_folder, run_job
+from pto_insight.dumps.bisection import Bisection, Difference, Rule, Side, Writer, calls_of
+from pto_insight.dumps.recording import LEVEL_ALL, LEVEL_HASHES, take_hashes
+from pto_insight.dumps.task_dump import TaskDump
+from pto_insight.graphs import AccessLog, TaskGraph
+
+SCHEMA_VERSION = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``pto bisect``."""
+    _add_side_arguments(parser)
+    result = parser.add_argument_group("the result")
+    result.add_argument(
+        "--dtype", metavar="TYPE", help="type of the arrays that are known as bytes only"
+    )
+    result.add_argument(
+        "--out",
+        type=Path,
+        default=Path("bisect"),
+        metavar="DIR",
+        help="folder of the arrays of the task; default: bisect",
+    )
+    result.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument(
+        "--against",
+        nargs=argparse.REMAINDER,
+        default=[],
+        help="what the second run changes: options or another case; the last option",
+    )
+
+
+def _add_side_arguments(parser: argparse.ArgumentParser) -> None:
+    where, place, _ = add_case_arguments(parser)
+    where.add_argument("--case", metavar="NAME", help="one of ALL_CASES; default: DEFAULT_CASE")
+    place.add_argument("--seed", type=natural, metavar="N", help=f"{SEED_HELP}; default: 0")
+
+
+class _OtherParser(argparse.ArgumentParser):
+    """A parser of the words after ``--against``."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"after --against: {message}", name="against")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Print the first task that differs."""
+    other = _other(namespace)
+    name = str(namespace.path or namespace.golden)
+    first, rule = side_of(
+        f"A ({name})", job_of(namespace), namespace.timeout, namespace.out / "a", namespace.dtype
+    )
+    words = shlex.join(namespace.against)
+    second, _ = side_of(
+        f"B ({words})", job_of(other), other.timeout, namespace.out / "b", namespace.dtype
+    )
+    bisection = Bisection(first, second, rule)
+    found = bisection.find()
+    left = len(bisection.differing) - len(bisection.within) if found is None else 0
+    code = 1 if found or left or bisection.resized or any(bisection.alone) else 0
+    print(
+        _json(first, second, bisection, found, code)
+        if namespace.json
+        else "\n".join(_lines(first, second, bisection, found, rule))
+    )
+    return code
+
+
+def _other(namespace: argparse.Namespace) -> argparse.Namespace:
+    """Return the options of the second run: those of the first, and the changes."""
+    if not namespace.against:
+        raise UsageError(
+            "--against is missing; end the command with --against and what the second run changes, "
+            "such as --against -r host_build_graph, or --against FOLDER",
+            name="against",
+        )
+    parser = _OtherParser(prog="pto bisect CASE --against", allow_abbrev=False)
+    _add_side_arguments(parser)
+    parser.add_argument("--set", action="append", default=[])
+    given = vars(parser.parse_args(namespace.against))
+    changes = {name: value for name, value in given.items() if value not in (None, [])}
+    if "path" in changes:  # another folder has its own files
+        changes = {"kernels": None, "golden": None} | changes
+    changes["set"] = [*namespace.set, *given["set"]]
+    return argparse.Namespace(**{**vars(namespace), **changes})
+
+
+def side_of(
+    name: str, job: Job, timeout_s: float | None, folder: Path, dtype: str | None
+) -> tuple[Side, Rule]:
+    """Run a job with hashes; return its side, and the tolerance of its case. Raises PtoError."""
+    shutil.rmtree(folder, ignore_errors=True)
+    job = replace(job, seed=job.seed or 0, out=folder.absolute())
+
+    def run_dumped(selected: str, level: int) -> tuple[CaseReport, AccessLog]:
+        with log_folder() as logs:
+            dumped = replace(job, dump=selected, dump_level=level, log_folder=logs)
+            try:
+                report = run_job(dumped, timeout_s)
+                return report, load_log(logs, report)
+            except PtoError as error:
+                if isinstance(error, UnsupportedError) and error.name == "--seed":
+                    raise UnsupportedError(
+                        f"{name} cannot be compared: {error.message.partition(';')[0]}; use the "
+                        "simulator, with -p a2a3sim",
+                        name="backend",
+                    ) from error
+                error.add_note(f"this is the run {name}")
+                raise
+
+    report, log = run_dumped("", LEVEL_HASHES)
+    calls = calls_of(log, take_hashes(Path(report.files[0])))
+    if not calls:
+        raise UsageError(
+            f"no task of the run {name} has an output, so there is nothing to compare", name="case"
+        )
+
+    def dump(tasks: list[int]) -> dict[int, tuple[Path, TaskDump]]:
+        selected = ",".join(f"#id{calls[task].id}" for task in tasks)
+        report, log = run_dumped(selected, LEVEL_ALL)
+        files = list(Path(report.files[0]).glob("*.npz")) if report.files else []
+        dumps = [(path, TaskDump.read(path)) for path in files]
+        found = {}
+        for task in tasks:
+            call = calls[task]
+            core = core_name(call.core, log.blocks)
+            of_call = [one for one in dumps if (one[1].id, one[1].core) == (call.id, core)]
+            if not of_call:
+                raise UsageError(
+                    f"the arrays of {log.label(task)} of the run {name} were not kept; raise "
+                    "dump_limit_bytes",
+                    name="dump_limit_bytes",
+                )
+            found[task] = of_call[0]
+        return found
+
+    assert report.rtol is not None, "a case that ran has a tolerance"
+    assert report.atol is not None, "a case that ran has a tolerance"
+    rule = Rule(report.rtol, report.atol, bool(report.exact_integers), dtype)
+    return Side(name, TaskGraph(log), calls, dump), rule
+
+
+def _lines(
+    first: Side, second: Side, bisection: Bisection, found: Difference | None, rule: Rule
+) -> list[str]:
+    lines = _difference_lines(found) if found else []
+    within, differing = len(bisection.within), len(bisection.differing)
+    tolerance = f"the tolerance, rtol {rule.rtol:g} and atol {rule.atol:g}"
+    if found is None and not differing:
+        lines.append(f"no difference: {len(bisection.pairs):,} tasks have equal outputs")
+    elif found is None and within == differing:
+        lines.append(f"no difference: {within:,} tasks have other bits, all within {tolerance}")
+    elif found is None:
+        lines.append(
+            f"the first {within:,} of {differing:,} tasks that have other bits are within "
+            f"{tolerance}; the others were not compared"
+        )
+    else:
+        before = f"; the {within:,} before it are within {tolerance}" if within else ""
+        lines.append(f"{differing:,} of {len(bisection.pairs):,} tasks have other bits{before}")
+    lists = (
+        ("not compared, because outputs have other sizes", first, bisection.resized),
+        (f"only in {first.name}", first, bisection.alone[0]),
+        (f"only in {second.name}", second, bisection.alone[1]),
+    )
+    for title, side, tasks in lists:
+        if tasks:
+            task = side.graph.task(tasks[0])
+            lines.append(
+                f"{title}: {len(tasks):,} tasks, first {task.label}  {task.where}".rstrip()
+            )
+    if found:
+        lines.append(f"next: pto replay {shlex.quote(found.files[0])} --gdb")
+    return lines
+
+
+def _difference_lines(found: Difference) -> list[str]:
+    lines = [f"the first task that differs is {found.task}  {found.where}".rstrip()]
+    lines += [f"  {_change(output)}" for output in found.outputs]
+    for one in found.inputs:
+        writers = f", written by {_writers(one.writers)}" if one.writers else ""
+        lines.append(f"  {one.argument}: {one.name} is {one.state} before the call{writers}")
+    if found.waits_for:
+        lines.append(f"  it waits for {_writers(found.waits_for)}")
+    if any(one.state == "different" for one in found.inputs):
+        lines.append(
+            "  no earlier task differs: the arguments of the runs differ, or nothing orders this "
+            "task and the one that writes its input; see pto check"
+        )
+    return lines
+
+
+def _change(output: OutputReport) -> str:
+    place = ", ".join(map(str, output.first_index or ()))
+    return (
+        f"{output.name}: {output.mismatches:,} of {output.total:,} elements; first at [{place}]: "
+        f"{output.first_expected} against {output.first_actual}; largest difference "
+        f"{output.max_error:g}"
+    )
+
+
+def _writers(writers: tuple[Writer, ...]) -> str:
+    return ", ".join(
+        f"{one.task} ({one.state})" + (f"  {one.where}" if one.where else "") for one in writers
+    )
+
+
+def _json(
+    first: Side, second: Side, bisection: Bisection, found: Difference | None, code: int
+) -> str:
+    def labels(side: Side, tasks: list[int]) -> list[str]:
+        return [side.graph.log.label(task) for task in tasks]
+
+    document: dict[str, Any] = {
+        "version": SCHEMA_VERSION,
+        "exit_code": code,
+        "tasks": len(bisection.pairs),
+        "other_bits": len(bisection.differing),
+        "within_tolerance": len(bisection.within),
+        "resized": labels(first, bisection.resized),
+        "only_in_a": labels(first, bisection.alone[0]),
+        "only_in_b": labels(second, bisection.alone[1]),
+        "difference": to_plain(found),
+    }
+    return json.dumps(document, indent=2)
