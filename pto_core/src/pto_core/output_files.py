@@ -52,3 +52,14 @@ def numbered_runs(folder: Path) -> list[Path]:
     """Return the folders ``1``, ``2``, ... of the runs in a folder, the first run first."""
     runs = [one for one in folder.iterdir() if one.name.isdecimal() and one.is_dir()]
     return sorted(runs, key=lambda one: int(one.name))
+
+
+def next_run_folder(out: Path) -> Path:
+    """Make and return the folder of the next run, ``out/1``, ``out/2``, ... Raises OSError."""
+    out.mkdir(parents=True, exist_ok=True)
+    number = int(runs[-1].name) if (runs := numbered_runs(out)) else 0
+    while True:
+        number += 1
+        with contextlib.suppress(FileExistsError):  # another command has made it just now
+            (path := out / str(number)).mkdir()
+            return path

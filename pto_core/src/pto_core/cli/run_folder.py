@@ -20,7 +20,7 @@ from pto_core.cases.job import LOG
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
 from pto_core.cli.case_display import lines, with_notes
 from pto_core.errors import PtoError, UsageError
-from pto_core.output_files import numbered_runs, write_text
+from pto_core.output_files import next_run_folder, write_text
 from pto_core.plugins import insight
 
 RESULT = "run.json"
@@ -42,7 +42,6 @@ class RunFolder:
         self._started = time.time()
         self._reports: list[CaseReport] = []
         try:
-            self._out.mkdir(parents=True, exist_ok=True)
             if self.page.exists() and PAGE_MARK.encode() not in self.page.read_bytes():
                 raise UsageError(
                     f"{self.page} is another page, which the page of the runs would replace; "
@@ -50,7 +49,7 @@ class RunFolder:
                     name="out",
                     value=str(out),
                 )
-            self.path = _next_folder(self._out)
+            self.path = next_run_folder(self._out)
             self._write_result({"exit_code": None, "error": None, "cases": []})
         except OSError as error:
             raise not_written(out, error) from error
@@ -113,12 +112,3 @@ def _as_pto_error(error: BaseException | None) -> PtoError | None:
     if error is None or isinstance(error, PtoError):
         return error
     return PtoError(f"{type(error).__name__}: {error}".removesuffix(": "))
-
-
-def _next_folder(out: Path) -> Path:
-    number = int(runs[-1].name) if (runs := numbered_runs(out)) else 0
-    while True:
-        number += 1
-        with contextlib.suppress(FileExistsError):  # another command has made it just now
-            (path := out / str(number)).mkdir()
-            return path

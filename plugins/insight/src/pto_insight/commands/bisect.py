@@ -13,16 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pto_core.cases.endings import core_name
+from pto_core.cases.activity import core_name
 from pto_core.cases.job import Job
 from pto_core.cases.report import CaseReport, OutputReport, to_plain
 from pto_core.cli.run import SEED_HELP, add_case_arguments, natural
+from pto_core.cli.run_folder import not_written
 from pto_core.errors import PtoError, UnsupportedError, UsageError
+from pto_core.output_files import next_run_folder
 from pto_insight.commands.logged_case import job_of, load_log, log_folder, run_job
 from pto_insight.dumps.bisection import Bisection, Difference, Rule, Side, Writer, calls_of
 from pto_insight.dumps.recording import LEVEL_ALL, LEVEL_HASHES, take_hashes
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("bisect"),
         metavar="DIR",
-        help="folder of the arrays of the task; default: bisect",
+        help="the arrays of the task are in DIR/1, DIR/2, ...; default: bisect",
     )
     result.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument(
@@ -71,14 +72,14 @@ class _OtherParser(argparse.ArgumentParser):
 def run(namespace: argparse.Namespace) -> int:
     """Print the first task that differs."""
     other = _other(namespace)
-    name = str(namespace.path or namespace.golden)
-    first, rule = side_of(
-        f"A ({name})", job_of(namespace), namespace.timeout, namespace.out / "a", namespace.dtype
-    )
-    words = shlex.join(namespace.against)
-    second, _ = side_of(
-        f"B ({words})", job_of(other), other.timeout, namespace.out / "b", namespace.dtype
-    )
+    try:
+        out = next_run_folder(namespace.out.absolute())
+    except OSError as error:
+        raise not_written(namespace.out, error) from error
+    name, words = str(namespace.path or namespace.golden), shlex.join(namespace.against)
+    dtype = namespace.dtype
+    first, rule = side_of(f"A ({name})", job_of(namespace), namespace.timeout, out / "a", dtype)
+    second, _ = side_of(f"B ({words})", job_of(other), other.timeout, out / "b", dtype)
     bisection = Bisection(first, second, rule)
     found = bisection.find()
     left = len(bisection.differing) - len(bisection.within) if found is None else 0
@@ -114,8 +115,8 @@ def side_of(
     name: str, job: Job, timeout_s: float | None, folder: Path, dtype: str | None
 ) -> tuple[Side, Rule]:
     """Run a job with hashes; return its side, and the tolerance of its case. Raises PtoError."""
-    shutil.rmtree(folder, ignore_errors=True)
-    job = replace(job, seed=job.seed or 0, out=folder.absolute())
+    folder.mkdir()
+    job = replace(job, seed=job.seed or 0, out=folder)
 
     def run_dumped(selected: str, level: int) -> tuple[CaseReport, AccessLog]:
         with log_folder() as logs:
