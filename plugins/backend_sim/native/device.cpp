@@ -244,6 +244,7 @@ void SimDevice::abort(const pto_error* cause, int32_t lost) {
   }
   if (lost == 0) return;
   lost_.store(true, std::memory_order_release);
+  tracer_.leave_counters();
   engine_->abandon();
 }
 

@@ -91,6 +91,12 @@ class Tracer {
     trace->first = opened_;
     trace->last = clock_pair();
   }
+  // Called when the device is lost, whose threads end by themselves: each closes its own counters.
+  void leave_counters() noexcept {
+    const std::lock_guard lock(last_track_);
+    counting_.clear();
+    leaves_counters_ = true;
+  }
   void finish(pto_run_trace* trace) noexcept {
     if (trace != nullptr) trace->last = clock_pair();
   }
@@ -173,7 +179,7 @@ class Tracer {
     ThreadCounters& counters = thread_counters();
     if (!counters.is_open()) {
       const std::lock_guard lock(last_track_);
-      counting_.push_back(&counters);
+      if (!leaves_counters_) counting_.push_back(&counters);
     }
     if (counters.begin() == EMFILE) lacks_files_ = true;
     begun_.fetch_or(counters.opened(), std::memory_order_relaxed);
@@ -199,7 +205,8 @@ class Tracer {
   std::atomic<uint32_t> begun_{0};    // the counters that have events, a bit for each
   std::atomic<uint32_t> counted_{0};  // those that have values
   std::atomic<bool> lacks_files_{false};
-  std::mutex last_track_;                  // also guards counting_
+  std::mutex last_track_;  // also guards the next two
+  bool leaves_counters_ = false;
   std::vector<ThreadCounters*> counting_;  // of the threads that have events; closed after the run
   pto_clock_pair opened_{};
 };
