@@ -74,6 +74,9 @@ the beginnings of their names:
 - `Worker, independent`, `Worker, submit`, `Worker, four`, `Worker, chain in one child`,
   `Worker.init`, `tasks of 50 us`: these meet their budgets when the machine is fast. Some runs take
   1.5 to 1.9 times as long as others, also for the floors in their rows.
+  A submit returns a future of the standard library, an object of a Python class: to make and free
+  it takes 0.05 us more than an object without attributes, and runs side by side take 110 of 2,840
+  instructions a task in the parent.
 - `Worker, chain alternating`, `Worker, groups of two`, `one-task run on a busy Worker`:
   a task that alternates between children, or runs alone, waits for a cache line or a doorbell in
   both directions. With three processes on two cores a child yields its core at every second task of
