@@ -163,7 +163,8 @@ def test_a_full_disk_and_programs_leave_no_record(case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["cut", "flipped", "text", "foreign", "compressed", "outside", "above", "newer"]
+    "damage",
+    ["cut", "flipped", "text", "foreign", "compressed", "outside", "slashes", "above", "newer"],
 )
 def test_a_file_that_is_no_record_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
@@ -194,10 +195,11 @@ def test_a_file_that_is_no_record_is_refused(
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in members.items():
                 archive.writestr(name, content)
-    elif damage in ("outside", "above"):
+    elif damage in ("outside", "slashes", "above"):
         evil = str(tmp_path / "evil.py")
-        evil = evil if damage == "outside" else os.path.relpath(evil, f"{tempfile.gettempdir()}/x")
-        replace(record, files={**files, evil: np.zeros(9, "u1")}).write(file)
+        above = os.path.relpath(evil, f"{tempfile.gettempdir()}/x")
+        name = {"outside": evil, "slashes": f"/{evil}", "above": above}[damage]
+        replace(record, files={**files, name: np.zeros(9, "u1")}).write(file)
     else:
         plain = {"environment": {"ptorun-core": "9.8.7"}}
         write_archive(file, Archive("run record 2", plain, {}))

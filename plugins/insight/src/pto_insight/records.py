@@ -124,8 +124,9 @@ class RunRecord:
                 phases[phase][rest] = array
             record = RunRecord(**{**archive.content, **phases})
             for name in (*record.files, record.golden, record.kernel_config):
-                parts = PurePosixPath(name).parts
-                if not parts or parts[0] == "/" or ".." in parts or name not in record.files:
+                path_of = PurePosixPath(name)
+                is_outside = path_of.is_absolute() or ".." in path_of.parts
+                if not path_of.parts or is_outside or name not in record.files:
                     raise ValueError(f"it names the file {name!r}")
             return record
 
