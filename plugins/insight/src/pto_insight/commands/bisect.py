@@ -28,6 +28,7 @@ from pto_insight.commands.logged_case import job_of, load_log, log_folder, run_j
 from pto_insight.dumps.bisection import Bisection, Difference, Rule, Side, Writer, calls_of
 from pto_insight.dumps.recording import LEVEL_ALL, LEVEL_HASHES, take_hashes
 from pto_insight.dumps.task_dump import TaskDump
+from pto_insight.dumps.text import checked_dtype
 from pto_insight.graphs import AccessLog, TaskGraph
 
 SCHEMA_VERSION = 1
@@ -71,19 +72,19 @@ class _OtherParser(argparse.ArgumentParser):
 
 def run(namespace: argparse.Namespace) -> int:
     """Print the first task that differs."""
+    dtype = checked_dtype(namespace.dtype)
     other = _other(namespace)
     try:
         out = next_run_folder(namespace.out.absolute())
     except OSError as error:
         raise not_written(namespace.out, error) from error
     name, words = str(namespace.path or namespace.golden), shlex.join(namespace.against)
-    dtype = namespace.dtype
     first, rule = side_of(f"A ({name})", job_of(namespace), namespace.timeout, out / "a", dtype)
     second, _ = side_of(f"B ({words})", job_of(other), other.timeout, out / "b", dtype)
     bisection = Bisection(first, second, rule)
     found = bisection.find()
     left = len(bisection.differing) - len(bisection.within) if found is None else 0
-    code = 1 if found or left or bisection.resized or any(bisection.alone) else 0
+    code = 1 if found or left or not bisection.is_complete else 0
     print(
         _json(first, second, bisection, found, code)
         if namespace.json
@@ -169,13 +170,14 @@ def side_of(
 def _lines(
     first: Side, second: Side, bisection: Bisection, found: Difference | None, rule: Rule
 ) -> list[str]:
-    lines = _difference_lines(found) if found else []
+    lines = _difference_lines(found, bisection) if found else []
     within, differing = len(bisection.within), len(bisection.differing)
     tolerance = f"the tolerance, rtol {rule.rtol:g} and atol {rule.atol:g}"
+    nothing = "no difference" + " in the tasks that were compared" * (not bisection.is_complete)
     if found is None and not differing:
-        lines.append(f"no difference: {len(bisection.pairs):,} tasks have equal outputs")
+        lines.append(f"{nothing}: {bisection.equal:,} tasks have equal outputs")
     elif found is None and within == differing:
-        lines.append(f"no difference: {within:,} tasks have other bits, all within {tolerance}")
+        lines.append(f"{nothing}: {within:,} tasks have other bits, all within {tolerance}")
     elif found is None:
         lines.append(
             f"the first {within:,} of {differing:,} tasks that have other bits are within "
@@ -186,6 +188,11 @@ def _lines(
         lines.append(f"{differing:,} of {len(bisection.pairs):,} tasks have other bits{before}")
     lists = (
         ("not compared, because outputs have other sizes", first, bisection.resized),
+        (
+            "not compared, because an output differed before the call, or one run does not have it",
+            first,
+            [] if found else bisection.skipped,
+        ),
         (f"only in {first.name}", first, bisection.alone[0]),
         (f"only in {second.name}", second, bisection.alone[1]),
     )
@@ -200,7 +207,7 @@ def _lines(
     return lines
 
 
-def _difference_lines(found: Difference) -> list[str]:
+def _difference_lines(found: Difference, bisection: Bisection) -> list[str]:
     lines = [f"the first task that differs is {found.task}  {found.where}".rstrip()]
     lines += [f"  {_change(output)}" for output in found.outputs]
     for one in found.inputs:
@@ -208,7 +215,8 @@ def _difference_lines(found: Difference) -> list[str]:
         lines.append(f"  {one.argument}: {one.name} is {one.state} before the call{writers}")
     if found.waits_for:
         lines.append(f"  it waits for {_writers(found.waits_for)}")
-    if any(one.state == "different" for one in found.inputs):
+    is_certain = bisection.is_complete and found.blocks == 1
+    if is_certain and any(one.state == "different" for one in found.inputs):
         lines.append(
             "  no earlier task differs: the arguments of the runs differ, or nothing orders this "
             "task and the one that writes its input; see pto check"
@@ -244,6 +252,7 @@ def _json(
         "other_bits": len(bisection.differing),
         "within_tolerance": len(bisection.within),
         "resized": labels(first, bisection.resized),
+        "not_compared": labels(first, bisection.skipped),
         "only_in_a": labels(first, bisection.alone[0]),
         "only_in_b": labels(second, bisection.alone[1]),
         "difference": to_plain(found),

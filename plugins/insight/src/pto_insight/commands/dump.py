@@ -12,13 +12,11 @@ import html
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from pto_core.errors import UsageError
 from pto_core.output_files import printable
 from pto_insight.dumps.recording import CALLS, recover
 from pto_insight.dumps.task_dump import TaskDump
-from pto_insight.dumps.text import compared, described, table
+from pto_insight.dumps.text import checked_dtype, compared, described, table
 from pto_insight.run_page import LEGEND, dump_section, static_page
 
 _FILES = {"show": 1, "diff": 2}
@@ -45,7 +43,7 @@ def run(namespace: argparse.Namespace) -> int:
             name="command",
             value=what,
         )
-    dtype = _dtype(namespace.dtype)
+    dtype = checked_dtype(namespace.dtype)
     if what == "diff":
         if namespace.html:
             raise UsageError("--html is for pto dump show", name="html")
@@ -58,19 +56,6 @@ def run(namespace: argparse.Namespace) -> int:
         text = static_page(f"Tasks of {files[0].name}", "".join((heading, LEGEND, *sections)))
     sys.stdout.write(printable(text) + "\n")
     return 0
-
-
-def _dtype(name: str | None) -> str | None:
-    if name is None:
-        return None
-    try:
-        found = np.dtype(name).name
-        np.isnan(np.zeros(1, found))  # refuses types that are no numbers
-        return found
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"--dtype is {name!r}; use a type of NumPy such as float32", name="dtype", value=name
-        ) from None
 
 
 def _diff(first: Path, second: Path, dtype: str | None) -> int:

@@ -25,7 +25,7 @@ from pto_core.cases.golden import compare
 from pto_core.cases.report import OutputReport
 from pto_core.errors import UsageError
 from pto_insight.dumps.task_dump import TaskDump
-from pto_insight.dumps.text import typed
+from pto_insight.dumps.text import is_untyped, typed
 from pto_insight.graphs import AccessLog, TaskGraph
 from pto_insight.graphs.analysis import NO_ACCESS, Why
 from pto_insight.graphs.measurement import task_and_block_of_id
@@ -33,7 +33,7 @@ from pto_insight.graphs.places import INPUT, NO_DEP
 
 _BATCHES = (1, 15, 240)
 EQUAL, WITHIN = "equal", "equal within the tolerance"
-DIFFERENT, RESIZED = "different", "of another size"
+DIFFERENT, RESIZED, SKIPPED = "different", "of another size", "not compared"
 
 
 @dataclass
@@ -76,15 +76,21 @@ class Rule:
     exact_integers: bool
     dtype: str | None = None
 
-    def compared(self, name: str, one: NDArray[Any], other: NDArray[Any]) -> OutputReport:
-        """Return how ``other`` differs from ``one``, which has as many bytes."""
+    def compared(
+        self, name: str, one: NDArray[Any], other: NDArray[Any], *, are_bytes: bool
+    ) -> OutputReport:
+        """Return how ``other`` differs from ``one``, which has as many bytes.
+
+        Bytes without a type are compared exactly.
+        """
         if (one.shape, one.dtype) != (other.shape, other.dtype):
             model = other if one.dtype == np.uint8 else one
             one, other = (
                 each.reshape(-1).view(np.uint8).view(model.dtype).reshape(model.shape)
                 for each in (one, other)
             )
-        return compare(name, other, one, self.rtol, self.atol, exact_integers=self.exact_integers)
+        is_exact = self.exact_integers or (are_bytes and one.dtype == np.uint8)
+        return compare(name, other, one, self.rtol, self.atol, exact_integers=is_exact)
 
 
 @dataclass(frozen=True)
@@ -108,10 +114,14 @@ class InputState:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first task that differs. ``waits_for``: the tasks to which it has an explicit edge."""
+    """The first task that differs. ``waits_for``: the tasks to which it has an explicit edge.
+
+    ``blocks``: 1, or the number of its blocks, of which the last one is dumped.
+    """
 
     task: str
     where: str
+    blocks: int
     outputs: tuple[OutputReport, ...]
     inputs: tuple[InputState, ...]
     waits_for: tuple[Writer, ...]
@@ -123,8 +133,10 @@ class Bisection:
 
     ``pairs``: the matched tasks. ``alone``: the tasks of each run without a match. ``differing``:
     the arguments with other hashes, by task. ``resized``: the tasks whose outputs have other sizes,
-    which are not compared. ``within``: the tasks that are equal within the tolerance, as far as
-    :meth:`find` has compared them.
+    which are not compared. ``skipped``: the tasks with an output that is not compared, because it
+    had other bytes before the call, or is known in one run only. ``equal``: the number of tasks
+    whose outputs are all compared and equal. ``within``: the tasks that are equal within the
+    tolerance, as far as :meth:`find` has compared them.
     """
 
     def __init__(self, first: Side, second: Side, rule: Rule) -> None:
@@ -137,10 +149,17 @@ class Bisection:
         )
         self.differing: dict[int, list[int]] = {}
         self.resized: list[int] = []
+        self.skipped: list[int] = []
+        self.equal = 0
         self.within: list[int] = []
         for task, other in self.pairs.items():
-            if task in first.calls and other in second.calls:
+            if task in first.calls or other in second.calls:
                 self._compare_hashes(task, other)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all outputs of all tasks are compared."""
+        return not (self.resized or self.skipped or any(self.alone))
 
     def find(self) -> Difference | None:
         """Return the first task that differs by more than the tolerance, if it is found."""
@@ -159,20 +178,33 @@ class Bisection:
         return None
 
     def _compare_hashes(self, task: int, other: int) -> None:
-        first, second = self._first.calls[task].hashes, self._second.calls[other].hashes
-        for argument in sorted(first.keys() & second.keys()):
-            (size, before, after), (size_2, before_2, after_2) = first[argument], second[argument]
-            got_other_bytes = before and before_2 and before != before_2
-            if (size, after) == (size_2, after_2) or got_other_bytes:
+        first = self._first.calls.get(task, Call()).hashes
+        second = self._second.calls.get(other, Call()).hashes
+        differing, has_equal, is_resized, is_skipped = [], False, False, False
+        for argument in sorted(first.keys() | second.keys()):
+            one, two = first.get(argument), second.get(argument)
+            if one is not None and two is not None and (one[0], one[2]) == (two[0], two[2]):
+                has_equal = True
                 continue
             if _is_read(self._first.graph, task, argument):
                 continue
             if _is_read(self._second.graph, other, argument):
                 continue
-            if size == size_2:
-                self.differing.setdefault(task, []).append(argument)
-            elif task not in self.resized:
-                self.resized.append(task)
+            if one is None or two is None:
+                is_skipped = True
+            elif one[1] and two[1] and one[1] != two[1]:
+                is_skipped |= one[1] != one[2] or two[1] != two[2]  # else both runs only read it
+            elif one[0] == two[0]:
+                differing.append(argument)
+            else:
+                is_resized = True
+        if differing:
+            self.differing[task] = differing
+        if is_resized:
+            self.resized.append(task)
+        if is_skipped:
+            self.skipped.append(task)
+        self.equal += has_equal and not (differing or is_resized or is_skipped)
 
     def _outputs(
         self, arguments: list[int], first: TaskDump, second: TaskDump
@@ -182,7 +214,8 @@ class Bisection:
             assert one is not None, "an output is dumped after the call"
             assert other is not None, "an output is dumped after the call"
             name = f"{at}: {first.argument(at).name or 'memory'}"
-            report = self._rule.compared(name, one, other)
+            are_bytes = _are_bytes(at, first, second)
+            report = self._rule.compared(name, one, other, are_bytes=are_bytes)
             if report.mismatches:
                 yield report
 
@@ -213,6 +246,7 @@ class Bisection:
         return Difference(
             dump.label,
             dump.where,
+            max(1, dump.blocks),
             outputs,
             tuple(inputs),
             tuple(writers.get(NO_ACCESS, ())),
@@ -225,7 +259,9 @@ class Bisection:
             return RESIZED
         if one.tobytes() == other.tobytes():
             return EQUAL
-        return DIFFERENT if self._rule.compared("", one, other).mismatches else WITHIN
+        are_bytes = _are_bytes(argument, first, second)
+        report = self._rule.compared("", one, other, are_bytes=are_bytes)
+        return DIFFERENT if report.mismatches else WITHIN
 
     def _writers(self, task: int) -> dict[int, list[Writer]]:
         """Return the tasks that wrote each argument; for NO_ACCESS, those of explicit edges."""
@@ -248,6 +284,8 @@ class Bisection:
             return f"only in {self._first.name}"
         if task in self.resized:
             return RESIZED
+        if task in self.skipped:
+            return SKIPPED
         if task in self.within:
             return WITHIN
         return DIFFERENT if task in self.differing else EQUAL
@@ -282,6 +320,11 @@ def _keys(log: AccessLog) -> Iterator[tuple[str, str, int, int]]:
         place = (kernel, Path(log.files[file - 1]).name if file else "", line)
         yield (*place, occurrences[place])
         occurrences[place] += 1
+
+
+def _are_bytes(argument: int, *dumps: TaskDump) -> bool:
+    """Return whether an argument has a type in none of the dumps."""
+    return all(is_untyped(dump.argument(argument)) for dump in dumps)
 
 
 def _is_read(graph: TaskGraph, task: int, argument: int) -> bool:

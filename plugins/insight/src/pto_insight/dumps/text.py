@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pto_core.errors import UsageError
 from pto_insight.dumps.task_dump import DumpedArgument, TaskDump
 
 _ROWS, _COLUMNS = 12, 48
@@ -16,6 +17,21 @@ _SHADES = " .:-=+*#%@"
 _PHASES = ("before", "after")
 
 Values = NDArray[Any]
+
+
+def checked_dtype(name: str | None) -> str | None:
+    """Return the name of the type that ``--dtype`` states, if any. Raises UsageError."""
+    if name is None:
+        return None
+    try:
+        found = np.dtype(name)
+        if found.kind in "mM" or np.isnan(np.zeros((), found)).shape:
+            raise ValueError("dates, and arrays of fixed size, are no numbers")
+        return found.name
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"--dtype is {name!r}; use a type of NumPy such as float32", name="dtype", value=name
+        ) from None
 
 
 def described(dump: TaskDump, dtype: str | None, *, with_pictures: bool = True) -> str:
@@ -163,14 +179,22 @@ def shades(values: Values, rows: int, columns: int) -> Values:
 
 
 def typed(dump: TaskDump, one: DumpedArgument, phase: str, dtype: str | None) -> Values | None:
-    """Return an array of a dump; one that is known as bytes only has the type ``dtype``."""
+    """Return an array of a dump; one that is known as bytes only has the type ``dtype``.
+
+    It remains bytes if their number is no multiple of the size of an element.
+    """
     values = dump.values(phase, one.argument)
-    is_of_bytes = values is not None and not one.tag and one.dtype == "uint8"
-    if values is None or dtype is None or not is_of_bytes:
+    if values is None or dtype is None or not is_untyped(one):
         return values
-    whole = values.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize
-    typed: Values = values[:whole].view(dtype)
+    if values.nbytes % np.dtype(dtype).itemsize:
+        return values
+    typed: Values = values.view(dtype)
     return typed
+
+
+def is_untyped(one: DumpedArgument) -> bool:
+    """Return whether an array is known as bytes only."""
+    return not one.tag and one.dtype == "uint8"
 
 
 def _differs(first: Values, second: Values) -> Values:
