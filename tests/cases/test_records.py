@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pto_core.cases.golden import Inputs, ScalarArgument
+from pto_core.cases.job import Job
 from pto_core.cli.main import main
+from pto_core.errors import UsageError
 from pto_insight.graphs.archive import Archive, write_archive
-from pto_insight.records import RunRecord
+from pto_insight.records import Rerun, RunRecord
 
 GOLDEN = """
 import ctypes
@@ -58,7 +61,8 @@ def run_again(case, file: Path, *options: str) -> tuple[dict[str, Any], str]:
 
 
 def test_a_record_runs_elsewhere_with_its_files_inputs_and_settings(case, tmp_path: Path) -> None:
-    case.write("golden.py", GOLDEN).write("count_of_case.py", "COUNT = 64").write("factor.txt", "2")
+    case.write("golden.py", GOLDEN).write("lib/count_of_case.py", "COUNT = 64")
+    case.write("factor.txt", "2").variables["PYTHONPATH"] = str(case.folder / "lib")
     source = case.kernel().write("shared/noise.hpp", "// of the case").folder / "kernels/twice.cpp"
     source.write_text('#include "../shared/noise.hpp"\n' + source.read_text())
     case.write("kernels/unused.hpp", "")
@@ -67,8 +71,9 @@ def test_a_record_runs_elsewhere_with_its_files_inputs_and_settings(case, tmp_pa
     file = tmp_path / "run.ptorecord"
     record = recorded(case, file, *options)
     assert sorted(record.files) == [
-        *("count_of_case.py", "factor.txt", "golden.py", "kernels/aicpu.cpp", "kernels/host.cpp"),
-        *("kernels/kernel_config.py", "kernels/twice.cpp", "shared/noise.hpp"),
+        *("factor.txt", "golden.py", "kernels/aicpu.cpp", "kernels/host.cpp"),
+        *("kernels/kernel_config.py", "kernels/twice.cpp", "lib/count_of_case.py"),
+        "shared/noise.hpp",
     ]
 
     shutil.rmtree(case.folder)
@@ -156,10 +161,31 @@ def test_a_full_disk_and_programs_leave_no_record(case, tmp_path: Path) -> None:
     )  # fmt: skip
     assert f"the record {file} was not written: File too large; free" in done.stderr
     assert (done.returncode, list(tmp_path.glob("run*"))) == (2, [])
+
+
+def test_files_that_cannot_be_recorded_read_or_written_are_refused_at_once(
+    case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*words: str | Path) -> str:
+        assert main(list(map(str, words))) == 2
+        return capsys.readouterr().err
+
     program = case.write("program.py", "").folder / "program.py"
-    refused = case.command("record", str(program))
-    assert f"{program} cannot be recorded: pto does not know the inputs" in refused.stderr
-    assert refused.returncode == 2
+    text = f"{program} cannot be recorded: pto does not know the inputs"
+    assert text in refused("record", program)
+    (earlier := tmp_path / "earlier.ptorecord").write_text("earlier")
+    for name, text in {
+        "earlier.ptorecord": "earlier.ptorecord exists; remove it, or name another file with -o",
+        "run.npz": "run.npz does not end in .ptorecord; name it with -o",
+        "no/run.ptorecord": "run.ptorecord does not exist; make it, or name another file with -o",
+    }.items():
+        assert text in refused("record", case.folder, "-o", tmp_path / name)
+    assert earlier.read_text() == "earlier"
+    for path in (tmp_path / "missing.ptorecord", tmp_path / "folder.ptorecord"):
+        (tmp_path / "folder.ptorecord").mkdir(exist_ok=True)
+        assert main(["run", str(path), "--json"]) == 2
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert error["message"].startswith(f"the record {path} cannot be read or unpacked: ")
 
 
 @pytest.mark.parametrize(
@@ -175,9 +201,11 @@ def test_a_file_that_is_no_record_is_refused(
     content = {**nothing, "case": "c", "golden": "golden.py", "kernel_config": "golden.py"}
     content |= {"root": "/r", "backend": "b", "runtime": "r", "seed": None, "skip_golden": False}
     files = {"golden.py": np.zeros(1 << 16, "u1")}
-    record = RunRecord(**content, ending="", outputs={}, files=files)
+    record = RunRecord(**content, import_folders=[], ending="", outputs={}, files=files)
     record.write(file)
     assert RunRecord.read(file).golden == "golden.py"
+    with pytest.raises(UsageError, match=r"generate_inputs returns {'n': 'scalar'} in this run"):
+        Rerun(Job(file, file, recorded=file)).restored(Inputs((ScalarArgument("n", 1),), ()), "c")
     data = file.read_bytes()
     if damage == "cut":
         file.write_bytes(data[: len(data) // 2])

@@ -11,6 +11,7 @@ The file is an archive (:mod:`pto_insight.graphs.archive`) with the arrays ``fil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import site
@@ -18,7 +19,6 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import packages_distributions, version
 from pathlib import Path, PurePosixPath
@@ -64,16 +64,17 @@ class RunRecord:
     """The content of a file.
 
     ``golden`` and ``kernel_config`` are names in ``files``. ``root``: the folder of the files in
-    the recorded run. ``settings``: value and origin of each setting. ``environment``, ``build``:
-    versions and digests by name. ``layouts``: type and shape of each tensor. ``ending``: the first
-    error of the run, or an empty text. Arrays of a type that NumPy does not have are stored as
-    bits.
+    the recorded run. ``import_folders``: names of the folders in it from which Python imported
+    modules. ``settings``: value and origin of each setting. ``environment``, ``build``: versions
+    and digests by name. ``layouts``: type and shape of each argument. ``ending``: the first error
+    of the run, or an empty text. Arrays of a type that NumPy does not have are stored as bits.
     """
 
     case: str
     golden: str
     kernel_config: str
     root: str
+    import_folders: list[str]
     backend: str
     runtime: str
     seed: int | None
@@ -142,16 +143,25 @@ def _other_version(path: Path, number: int, content: Mapping[str, Any]) -> Usage
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def unpacked_record(path: Path) -> Iterator[tuple[RunRecord, Path]]:
-    """Write the files of a record to a temporary folder. Raises UsageError and OSError."""
-    record = RunRecord.read(path)
-    with tempfile.TemporaryDirectory(prefix="pto-record-") as name:
-        for file, content in record.files.items():
-            target = Path(name, file)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content.tobytes())
-        yield record, Path(name)
+    """Write the files of a record to a temporary folder. Raises UsageError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            record = RunRecord.read(path)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pto-record-"))
+            for file, content in record.files.items():
+                target = Path(folder, file)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content.tobytes())
+        except OSError as error:
+            raise UsageError(
+                f"the record {path} cannot be read or unpacked: {error}; check the file, and the "
+                "free space of the folder of temporary files",
+                name="record",
+                value=str(path),
+            ) from error
+        yield record, Path(folder)
 
 
 def recorder(job: Job) -> Recording | Rerun:
@@ -172,7 +182,6 @@ class Recording:
         self._opened: set[str] = set()
         self._facts: dict[str, Any] = {}
         self._files: set[str] = set()
-        self._has_written = False
         self._outputs: dict[str, NDArray[Any]] = {}
         sys.addaudithook(self._note)
 
@@ -242,13 +251,17 @@ class Recording:
 
     def _write(self, outputs: dict[str, NDArray[Any]], ending: str) -> None:
         golden, kernel_config = map(str, (self._job.golden, self._job.kernel_config))
-        self._add(golden, kernel_config, *_modules(), *self._opened_in_case())
-        root = os.path.commonpath([os.path.dirname(file) for file in self._files])
+        modules = _modules()
+        self._add(golden, kernel_config, *modules, *self._opened_in_case())
+        imported = [os.path.abspath(path) for path in sys.path]
+        imported = [path for path in imported if path in modules.values()]
+        root = os.path.commonpath([*map(os.path.dirname, self._files), *imported])
         names = {file: os.path.relpath(file, root) for file in sorted(self._files)}
         record = RunRecord(
             golden=names[os.path.normpath(golden)],
             kernel_config=names[os.path.normpath(kernel_config)],
             root=root,
+            import_folders=[os.path.relpath(path, root) for path in imported],
             ending=ending,
             files={name: np.fromfile(file, "u1") for file, name in names.items()},
             outputs=outputs,
@@ -257,10 +270,8 @@ class Recording:
         try:
             record.write(self._path)
         except UsageError:
-            if self._has_written:
-                self._path.unlink(missing_ok=True)  # the record of this run without outputs
+            self._path.unlink(missing_ok=True)  # the record of this run without outputs
             raise
-        self._has_written = True
 
     def _opened_in_case(self) -> list[str]:
         folders = [str(self._job.golden.parent), str(self._job.kernel_config.parent)]
@@ -276,7 +287,8 @@ class Rerun:
         self._job = job
         self._record = RunRecord.read(job.recorded)
         folder = str(job.golden).removesuffix(f"/{self._record.golden}")
-        self.options = (f"-ffile-prefix-map={folder}={self._record.root}",)
+        sys.path[:0] = [os.path.join(folder, name) for name in self._record.import_folders]
+        self.options = (f"-ffile-prefix-map={folder}={self._record.root.rstrip('/')}",)
         self._lines: list[str] = []
         self._outputs: dict[str, str] = {}
         self._errors: dict[str, PtoError] = {}
@@ -421,7 +433,12 @@ def _text(setting: Setting) -> str | None:
 
 
 def _layouts(inputs: Inputs) -> dict[str, str]:
-    return {one.name: f"{one.array.dtype} {list(one.array.shape)}" for one in inputs.tensors}
+    return {
+        one.name: "scalar"
+        if isinstance(one, ScalarArgument)
+        else f"{one.array.dtype} {list(one.array.shape)}"
+        for one in inputs.arguments
+    }
 
 
 def _stored(array: NDArray[Any]) -> NDArray[Any]:
@@ -433,19 +450,25 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else getattr(value, "value", value)
 
 
-def _modules() -> list[str]:
-    """Return the files of the imported modules that no distribution installed."""
+def _modules() -> dict[str, str]:
+    """Return the files of the imported modules that no distribution installed.
+
+    The value is the folder that contains the module, or the package to which it belongs.
+    """
     paths = sysconfig.get_paths()
     folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
     installed = packages_distributions()
-    files = {
-        name: getattr(module, "__file__", None)
-        for name, module in tuple(sys.modules.items())
-        if name.partition(".")[0] not in installed
-    }
-    found = (os.path.abspath(file) for file in files.values() if file)
-    return [file for file in found if not _is_below(file, folders) and os.path.isfile(file)]
+    found = {}
+    for name, module in tuple(sys.modules.items()):
+        file = os.path.abspath(getattr(module, "__file__", None) or "")
+        if name.partition(".")[0] in installed or _is_below(file, folders):
+            continue
+        if os.path.isfile(file):
+            depth = name.count(".") + (os.path.basename(file) == "__init__.py")
+            above = Path(file).parents
+            found[file] = str(above[min(depth, len(above) - 1)])
+    return found
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:

@@ -8,21 +8,23 @@ exit codes are those of `pto run`; a run that fails is recorded too.
 from __future__ import annotations
 
 import argparse
+import os
+from dataclasses import replace
 from pathlib import Path
 
-from pto_core.cases.job import RECORD_SUFFIX, Job, locate
+from pto_core.cases.job import RECORD_SUFFIX
 from pto_core.cases.supervisor import supervise
 from pto_core.cli.case_display import make_display
-from pto_core.cli.run import SEED_HELP, add_case_arguments, natural
-from pto_core.errors import UnsupportedError
+from pto_core.errors import UnsupportedError, UsageError
+from pto_insight.commands.logged_case import add_one_case_arguments, job_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``pto record``."""
-    where, place, how = add_case_arguments(parser)
-    where.add_argument("--case", metavar="NAME", help="one of ALL_CASES; default: DEFAULT_CASE")
-    place.add_argument("--seed", type=natural, metavar="N", help=SEED_HELP)
-    how.add_argument("--skip-golden", action="store_true", help="do not compare with the reference")
+    add_one_case_arguments(parser)
+    parser.add_argument(
+        "--skip-golden", action="store_true", help="do not compare with the reference"
+    )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="default: CASE.ptorecord in this folder"
     )
@@ -37,35 +39,28 @@ def run(namespace: argparse.Namespace) -> int:
             name="case",
             value=str(namespace.path),
         )
-    files = locate(namespace.path, namespace.kernels, namespace.golden)
-    output = namespace.output or Path(files.folder.name + RECORD_SUFFIX)
-    settings = {
-        "backend": namespace.platform,
-        "runtime": namespace.runtime,
-        "device": namespace.device,
-        "hazards": namespace.hazards,
-        "log_level": namespace.log_level,
-    }
-    job = Job(
-        golden=files.golden,
-        kernel_config=files.kernel_config,
-        case=namespace.case,
-        settings={key: value for key, value in settings.items() if value is not None},
-        set_=tuple(namespace.set),
-        skip_golden=namespace.skip_golden,
-        seed=namespace.seed,
-        record=output.absolute(),
-    )
-    before = _state(output)
+    job = job_of(namespace)
+    output = namespace.output or Path(job.golden.parent.name + RECORD_SUFFIX)
+    _refuse(output)
+    job = replace(job, skip_golden=namespace.skip_golden, record=output.absolute())
     display = make_display(quiet=False, silent=False, verbose=namespace.verbose > 0)
     try:
         (report,) = supervise(job, display, namespace.timeout)
     finally:
         display.close()
-    if _state(output) != before:
+    if output.exists():
         print(f"recorded {output}")
     return report.exit_code
 
 
-def _state(path: Path) -> tuple[int, int] | None:
-    return (path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None
+def _refuse(output: Path) -> None:
+    """Raise UsageError if a record cannot be written to a path, or would replace a file."""
+    problem = None
+    if output.suffix != RECORD_SUFFIX:
+        problem = f"the name of the record {output} does not end in {RECORD_SUFFIX}; name it"
+    elif os.path.lexists(output):
+        problem = f"{output} exists; remove it, or name another file"
+    elif not output.absolute().parent.is_dir():
+        problem = f"the folder of the record {output} does not exist; make it, or name another file"
+    if problem is not None:
+        raise UsageError(f"{problem} with -o FILE{RECORD_SUFFIX}", name="output", value=str(output))
