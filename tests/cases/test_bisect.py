@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from pto_core.cli.main import main
+from pto_insight.records import RunRecord
 
 ROWS, STEPS, PLACES = 100, 100, 1
 
@@ -113,9 +119,10 @@ def bisect(case, tmp_path: Path):
     return run
 
 
-def test_outputs_within_the_tolerance_are_equal(case, bisect) -> None:
+def test_outputs_within_the_tolerance_are_equal(case, bisect, tmp_path: Path) -> None:
     equal = bisect(against=("-r", "aicpu_build_graph"))
     assert (equal.returncode, equal.stdout) == (0, "no difference: 1 tasks have equal outputs\n")
+    assert not list((tmp_path / "out").iterdir()), "no arrays to show"
     case.kernel("for (int64_t i = 0; i < 64; ++i) f[i] = a[i] * 2.00001f; return;")
     within = bisect("--dtype", "float32")
     assert within.stdout.startswith("no difference: 1 tasks have other bits, all within"), within
@@ -128,19 +135,53 @@ def test_outputs_within_the_tolerance_are_equal(case, bisect) -> None:
     assert wrong.returncode == 1
 
 
-def test_tasks_of_one_run_only_are_named(case, bisect) -> None:
-    case.graph("host_build_graph", "add();")
+def test_tasks_that_are_not_compared_are_named(case, bisect, tmp_path: Path) -> None:
+    case.graph("host_build_graph", "add();").kernel("a[0] += 1; return;")
+    shutil.copy(case.folder / "kernels/twice.cpp", tmp_path / "copy/kernels")
+    golden = (case.folder / "golden.py").read_text()
+    case.write("golden.py", golden.replace('params["a"], np', 'params["a"] + 1, np'))
     found = bisect()
     assert found.returncode == 1
-    assert f"only in A ({case.folder}): 1 tasks, first twice#1  " in found.stdout
-    assert found.stdout.startswith("no difference: 1 tasks have equal outputs\n")
+    lines = found.stdout.splitlines()
+    assert lines[0] == "no difference in the tasks that were compared: 0 tasks have equal outputs"
+    assert lines[1].startswith("not compared, because an output differed before the call, or one ")
+    assert ": 1 tasks, first twice#0  " in lines[1]
+    assert lines[2].startswith(f"only in A ({case.folder}): 1 tasks, first twice#1  ")
 
 
-def test_runs_that_cannot_be_compared_are_refused(case, bisect) -> None:
-    missing = bisect(against=())
-    assert (missing.returncode, "--against is missing; end" in missing.stderr) == (2, True)
-    unknown = bisect(against=("--no-such",))
-    assert (unknown.returncode, "after --against: " in unknown.stderr) == (2, True)
+def test_recorded_runs_are_compared(case, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.ptorecord", tmp_path / "second.ptorecord"
+    done = case.command("record", str(case.folder), "-o", str(first), "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    record = RunRecord.read(first)
+    source = record.files["kernels/twice.cpp"].tobytes().replace(b"* 2;", b"* 2 + (i == 7);")
+    files = {**record.files, "kernels/twice.cpp": np.frombuffer(source, "u1")}
+    replace(record, files=files).write(second)  # its outputs are not those of its kernel
+    options = ("--dtype", "float32", "--out", str(tmp_path / "out"), "--case", "first")
+    refused = case.command("bisect", str(first), *options, "--against", str(second))
+    assert (refused.returncode, "is the record of one case" in refused.stderr) == (2, True)
+    found = case.command("bisect", str(first), *options[:-2], "--against", str(second))
+    assert "the first task that differs is twice#0  " in found.stdout, found.stderr
+    assert "  1: memory: 1 of 64 elements; first at [7]: 4.0 against 5.0; " in found.stdout
+    assert found.returncode == 1
+    words = shlex.split(found.stdout.splitlines()[-1])
+    assert words[:2] == ["next:", "pto"]
+    assert case.command(*words[2:]).stdout == "twice#0: as in the run\n"
+
+
+def test_runs_that_cannot_be_compared_are_refused(
+    case, bisect, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, text in {
+        (): "--against is missing; end the command with",
+        ("--dtype", "datetime64", "--against", "-r", "x"): "--dtype is 'datetime64'; use a type",
+        ("--against", "--no-such"): "after --against: ",
+        ("--against", "--set", "sim.seed=3"): "sets sim.seed; choose the seed with --seed",
+        ("--against", "no/folder"): "no/folder",
+    }.items():
+        assert main(["bisect", str(case.folder), "--out", str(tmp_path / "out"), *words]) == 2
+        assert text in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
     case.graph("host_build_graph", "return 0;")
     empty = bisect()
     assert empty.returncode == 2

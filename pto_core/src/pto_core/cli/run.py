@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,7 @@ def run(namespace: argparse.Namespace) -> int:
     display = _display(namespace)
     reports: list[CaseReport] = []
     try:
-        with _job_of(namespace) as job, _run_folder(namespace, job) as folder:
+        with chosen_job(namespace, _job) as job, _run_folder(namespace, job) as folder:
             _supervise(namespace, job, _Observed(display, folder), folder, reports)
         if folder is not None and not (namespace.quiet or namespace.silent or namespace.json):
             log.show(f"{folder.page} shows this run")
@@ -261,21 +261,26 @@ def _run_scenes(namespace: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _job_of(namespace: argparse.Namespace) -> Iterator[Job]:
-    """Describe the run; for a record, in a temporary folder, where options have precedence."""
+def chosen_job(
+    namespace: argparse.Namespace, make: Callable[[argparse.Namespace], Job]
+) -> Iterator[Job]:
+    """Make the job of a run; for a record, in a temporary folder, where options have precedence.
+
+    ``make`` returns the job that the options of a folder state.
+    """
     if namespace.path is None or namespace.path.suffix != RECORD_SUFFIX:
-        yield _job(namespace)
+        yield make(namespace)
         return
     path = namespace.path.absolute()
-    if namespace.kernels or namespace.golden or namespace.case or namespace.all:
+    is_every = getattr(namespace, "all", False)
+    if namespace.kernels or namespace.golden or namespace.case or is_every:
         raise UsageError(
             f"{path} is the record of one case; omit --case, --all, --kernels and --golden",
             name="case",
         )
     with insight.unpacked_record(path) as (record, folder):
-        namespace.path = None
-        namespace.kernels, namespace.golden = folder / record.kernel_config, folder / record.golden
-        job = _job(namespace)
+        files = {"kernels": folder / record.kernel_config, "golden": folder / record.golden}
+        job = make(argparse.Namespace(**{**vars(namespace), "path": None, **files}))
         has_seed = job.seed is not None or job.seeds is not None
         yield replace(
             job,

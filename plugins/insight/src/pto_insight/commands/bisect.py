@@ -2,10 +2,10 @@
 
 The words after --against state what the second run changes: options of this command, such as
 `-r host_build_graph`, `--seed 3`, `--case NAME` or `--set cxx=clang++`, or another folder with a
-case, such as an older copy. Both runs are deterministic. An output differs if it does not have the
-tolerance of the case. The arrays of the task are written for `pto dump` and `pto replay`. Exit
-codes: 0 no task differs, 1 a task differs or was not compared, and those of `pto run` if a run
-failed.
+case, such as an older copy. Each case can also be a file of `pto record`, whose code is executed.
+Both runs are deterministic. An output differs if it does not have the tolerance of the case. The
+arrays of the task are written for `pto dump` and `pto replay`. Exit codes: 0 no task differs, 1 a
+task differs or was not compared, and those of `pto run` if a run failed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,25 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pto_core.cases.activity import core_name
-from pto_core.cases.job import Job
+from pto_core.cases.job import RECORD_SUFFIX, Job
 from pto_core.cases.report import CaseReport, OutputReport, to_plain
-from pto_core.cli.run import SEED_HELP, add_case_arguments, natural
+from pto_core.cli.run import SEED_HELP, chosen_job
 from pto_core.cli.run_folder import not_written
 from pto_core.errors import PtoError, UnsupportedError, UsageError
 from pto_core.output_files import next_run_folder
-from pto_insight.commands.logged_case import job_of, load_log, log_folder, run_job
+from pto_insight.commands.logged_case import (
+    add_one_case_arguments,
+    job_of,
+    load_log,
+    log_folder,
+    run_job,
+)
 from pto_insight.dumps.bisection import Bisection, Difference, Rule, Side, Writer, calls_of
 from pto_insight.dumps.recording import LEVEL_ALL, LEVEL_HASHES, take_hashes
 from pto_insight.dumps.task_dump import TaskDump
@@ -32,11 +39,12 @@ from pto_insight.dumps.text import checked_dtype
 from pto_insight.graphs import AccessLog, TaskGraph
 
 SCHEMA_VERSION = 1
+_SEED_HELP = f"{SEED_HELP}; default: 0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``pto bisect``."""
-    _add_side_arguments(parser)
+    add_one_case_arguments(parser, _SEED_HELP)
     result = parser.add_argument_group("the result")
     result.add_argument(
         "--dtype", metavar="TYPE", help="type of the arrays that are known as bytes only"
@@ -57,12 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_side_arguments(parser: argparse.ArgumentParser) -> None:
-    where, place, _ = add_case_arguments(parser)
-    where.add_argument("--case", metavar="NAME", help="one of ALL_CASES; default: DEFAULT_CASE")
-    place.add_argument("--seed", type=natural, metavar="N", help=f"{SEED_HELP}; default: 0")
-
-
 class _OtherParser(argparse.ArgumentParser):
     """A parser of the words after ``--against``."""
 
@@ -74,23 +76,36 @@ def run(namespace: argparse.Namespace) -> int:
     """Print the first task that differs."""
     dtype = checked_dtype(namespace.dtype)
     other = _other(namespace)
-    try:
-        out = next_run_folder(namespace.out.absolute())
-    except OSError as error:
-        raise not_written(namespace.out, error) from error
     name, words = str(namespace.path or namespace.golden), shlex.join(namespace.against)
-    first, rule = side_of(f"A ({name})", job_of(namespace), namespace.timeout, out / "a", dtype)
-    second, _ = side_of(f"B ({words})", job_of(other), other.timeout, out / "b", dtype)
-    bisection = Bisection(first, second, rule)
-    found = bisection.find()
+    with chosen_job(namespace, _job) as job, chosen_job(other, _job) as other_job:
+        try:
+            out = next_run_folder(namespace.out.absolute())
+        except OSError as error:
+            raise not_written(namespace.out, error) from error
+        first, rule = _side_of(f"A ({name})", job, namespace.timeout, out / "a", dtype)
+        second, _ = _side_of(f"B ({words})", other_job, other.timeout, out / "b", dtype)
+        bisection = Bisection(first, second, rule)
+        found = bisection.find()
+    if found is None:
+        shutil.rmtree(out, ignore_errors=True)
     left = len(bisection.differing) - len(bisection.within) if found is None else 0
     code = 1 if found or left or not bisection.is_complete else 0
-    print(
-        _json(first, second, bisection, found, code)
-        if namespace.json
-        else "\n".join(_lines(first, second, bisection, found, rule))
-    )
+    if namespace.json:
+        print(_json(first, second, bisection, found, code))
+        return code
+    lines = _lines(first, second, bisection, found, rule)
+    if found:
+        option = " --gdb" if job.recorded is None else ""  # the sources of a record are removed
+        lines.append(f"next: pto replay {shlex.quote(found.files[0])}{option}")
+    print("\n".join(lines))
     return code
+
+
+def _job(namespace: argparse.Namespace) -> Job:
+    job = job_of(namespace)
+    if any(text.partition("=")[0].strip() == "sim.seed" for text in job.set_):
+        raise UsageError("pto bisect sets sim.seed; choose the seed with --seed", name="sim.seed")
+    return job
 
 
 def _other(namespace: argparse.Namespace) -> argparse.Namespace:
@@ -102,17 +117,19 @@ def _other(namespace: argparse.Namespace) -> argparse.Namespace:
             name="against",
         )
     parser = _OtherParser(prog="pto bisect CASE --against", allow_abbrev=False)
-    _add_side_arguments(parser)
+    add_one_case_arguments(parser, _SEED_HELP)
     parser.add_argument("--set", action="append", default=[])
     given = vars(parser.parse_args(namespace.against))
     changes = {name: value for name, value in given.items() if value not in (None, [])}
     if "path" in changes:  # another folder has its own files
         changes = {"kernels": None, "golden": None} | changes
+        if changes["path"].suffix == RECORD_SUFFIX:  # it has one case
+            changes.setdefault("case", None)
     changes["set"] = [*namespace.set, *given["set"]]
     return argparse.Namespace(**{**vars(namespace), **changes})
 
 
-def side_of(
+def _side_of(
     name: str, job: Job, timeout_s: float | None, folder: Path, dtype: str | None
 ) -> tuple[Side, Rule]:
     """Run a job with hashes; return its side, and the tolerance of its case. Raises PtoError."""
@@ -202,8 +219,6 @@ def _lines(
             lines.append(
                 f"{title}: {len(tasks):,} tasks, first {task.label}  {task.where}".rstrip()
             )
-    if found:
-        lines.append(f"next: pto replay {shlex.quote(found.files[0])} --gdb")
     return lines
 
 

@@ -137,7 +137,7 @@ class DumpedRun:
         except PtoError as problem:
             error.add_note(problem.message)
             return
-        if files:
+        if files and self.level != LEVEL_HASHES:
             error.add_note(f"the arrays of tasks are in {self._folder}: pto dump show FILE")
 
 
