@@ -42,11 +42,14 @@ ORCHESTRATION = {{"source": "k.py", "function_name": "graph"}}
 RUNTIME_CONFIG = {{"runtime": "tensormap_and_ringbuffer"}}
 """
 PROGRAM = """
+import os
 import numpy as np
-from pto_core import In, InOut
+from pto_core import In, InOut, log
 
 def fill(bad: In, out: InOut):
     print("a kernel says <b>")
+    os.write(2, b"native code says so\\n")
+    log.get("kernel").warning("late", seconds=2)
     out[:] = np.arange(6)
     out[2] = bad[0]
 
@@ -123,6 +126,9 @@ def test_the_page_links_every_file_of_two_runs(folder: Path, tmp_path: Path) -> 
     done = pto("run", folder, "--case", CASE, *files)
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith(f"{out}/index.html shows this run\n")
+    written = (out / "1" / "log.txt").read_text()
+    for line in ("a kernel says <b>", "native code says so", "late [kernel] seconds=2"):
+        assert written.count(f"{line}\n") == 1
     first = Page(out / "index.html")
     (out / "1" / "log.txt").write_text("changed later")
     assert pto("run", folder, "--case", "wrong", "--no-explain", *files, "-q").returncode == 1
@@ -200,6 +206,8 @@ def test_a_dump_is_shown_as_a_page(folder: Path, tmp_path: Path) -> None:
 def test_an_interrupted_run_and_one_that_has_not_ended_are_listed(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     started = RunFolder(tmp_path)
+    started.log("gr\u00fcn \udcff")
+    assert (started.path / "log.txt").read_bytes() == b"gr\xc3\xbcn \\udcff\n"
     with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path) as interrupted:
         raise KeyboardInterrupt("interrupted while compiling")
     assert (started.path.name, interrupted.path.name) == ("8", "9")

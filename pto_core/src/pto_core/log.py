@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,11 +22,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import TextIO
 
 _SEVERITY = {"error": 40, "warn": 30, "info": 20, "debug": 10}
-_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 @dataclass
@@ -36,7 +33,6 @@ class _Output:
 
     least: int = _SEVERITY["warn"]
     as_json: bool = False
-    copy: TextIO | None = None
 
 
 _output = _Output()
@@ -46,11 +42,6 @@ def configure(config: Mapping[str, Any]) -> None:
     """Set level and format of the default configuration to ``log_level`` and ``log_format``."""
     _output.least = _SEVERITY[config["log_level"]]
     _output.as_json = config["log_format"] == "json"
-
-
-def copy_to(path: Path) -> None:
-    """Also append the messages of this process to a file. Raises OSError."""
-    _output.copy = path.open("a", errors="backslashreplace")
 
 
 def is_json() -> bool:
@@ -195,10 +186,6 @@ class _StandardError:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
             sys.stderr.flush()
-        if _output.copy is not None:
-            with contextlib.suppress(OSError, ValueError):
-                _output.copy.write(_COLOUR.sub("", text))
-                _output.copy.flush()
 
     def flush(self) -> None:
         """Do nothing: each text was written at once."""

@@ -24,8 +24,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from pto_core.cases.job import LOG
-from pto_core.cli.run_folder import PAGE_MARK, RESULT
+from pto_core.cli.run_folder import LOG, PAGE_MARK, RESULT
 from pto_core.cli.show import duration
 from pto_core.errors import PtoError
 from pto_core.output_files import numbered_runs, write_text

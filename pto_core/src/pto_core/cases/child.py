@@ -100,7 +100,7 @@ def _run(text: str, emit: _Events, activity: int) -> None:
 
 def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core import log, plugins
-    from pto_core.cases.job import LOG, Job
+    from pto_core.cases.job import Job
     from pto_core.cases.kernel_config import load_kernel_config
     from pto_core.cases.session import JobRun, diagnostics_of
     from pto_core.device import open_device
@@ -122,8 +122,6 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
         config = _settings(job, kernel_config, runtime=interface.runtime)
         runtime = plugins.load_runtime(interface.runtime)
     log.configure(config)
-    if job.out is not None:
-        log.copy_to(job.out / LOG)
     if recorder is not None:
         config = recorder.configured(config, chosen.name, whole)
     for warning in (*config.warnings, *kernel_config.warnings):

@@ -26,7 +26,7 @@ class Job:
     more to find the task that wrote the first wrong element.
     ``trace`` is the level of the trace of each run. ``stats`` writes the counters of the runtime.
     ``flight_recorder`` keeps the last records of a run that fails. The files are in the folder
-    ``out``, also the log of the child. ``dump``: the tasks whose arrays are written, or None;
+    ``out``. ``dump``: the tasks whose arrays are written, or None;
     ``dump_level`` is that of ``enable_dump_tensor``. ``kernels``: trace the runs to report the
     times of each kernel. ``record``: the file to which the run is recorded. ``recorded``: the
     record that is run again.
@@ -88,8 +88,6 @@ class Job:
         return job
 
 
-LOG = "log.txt"
-"""The file in the folder of a run with the messages of its process and the output of kernels."""
 RECORD_SUFFIX = ".ptorecord"
 GOLDEN = "golden.py"
 KERNEL_CONFIG = "kernel_config.py"

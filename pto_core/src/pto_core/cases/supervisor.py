@@ -3,8 +3,8 @@
 The child writes events, one JSON object per line: ``listing`` (the cases), ``prepared`` (cache
 folder), ``source`` (a build step), ``device`` (blocks, kernels), ``case`` (start of a case),
 ``phase``, ``seed`` (of a sweep), ``report`` (end of a case), ``failed`` (no case can be run),
-``done``. Its printed output arrives on another pipe. When :func:`supervise` returns or raises, the
-child has exited, and its pipes and temporary files are removed.
+``done``. Its standard output and standard error share another pipe. When :func:`supervise` returns
+or raises, the child has exited, and its pipes and temporary files are removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The files of one command: ``--out DIR`` has a folder for each, ``DIR/1``, ``DIR/2``, ...
 
-``run.json`` in such a folder has the command and its result, ``log.txt`` what was printed, and
-``DIR/index.html`` shows and links the files of all folders.
+``run.json`` in such a folder has the command and its result. ``log.txt`` has the output of the
+cases (standard output and standard error) and their results. ``DIR/index.html`` shows and links the
+files of all folders.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pto_core.cases.job import LOG
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
 from pto_core.cli.case_display import lines, with_notes
 from pto_core.errors import PtoError, UsageError
@@ -24,6 +24,7 @@ from pto_core.output_files import next_run_folder, write_text
 from pto_core.plugins import insight
 
 RESULT = "run.json"
+LOG = "log.txt"
 PAGE = "index.html"
 PAGE_MARK = '<meta name="generator" content="pto run">'
 """The text in the page of all runs that tells it from a page of the user."""
@@ -56,8 +57,8 @@ class RunFolder:
 
     def log(self, text: str) -> None:
         """Add lines to the log. An error does not end the run; the result is written later."""
-        with contextlib.suppress(OSError), (self.path / LOG).open("a", errors="replace") as file:
-            file.write(text + "\n")
+        with contextlib.suppress(OSError), (self.path / LOG).open("ab") as file:
+            file.write(f"{text}\n".encode(errors="backslashreplace"))
 
     def add(self, report: CaseReport) -> None:
         """Keep the report of a case that has ended."""
