@@ -175,9 +175,10 @@ def test_a_result_is_shown_although_its_files_cannot_be_written(folder: Path) ->
     assert (done.returncode, result["exit_code"], result["cases"][0]["passed"]) == (2, 2, True)
     assert f"{out} cannot be written: " in result["error"]["message"]
     out.unlink()
-    done = pto("run", folder, "--flight-recorder", "--out", out)
+    done = pto("run", folder, "--graph", "--out", out)
     assert (done.returncode, ": passed" in done.stdout) == (2, True)
-    assert re.search(f"pto: error: {out} cannot be written: .*; use another", done.stderr)
+    for text in (f"pto: error: {out}/1 cannot be written: ", f"\n{out} cannot be written: "):
+        assert re.search(f"{text}.*; use another", done.stderr), "the error of a graph has a note"
 
 
 def test_a_dump_is_shown_as_a_page(folder: Path, tmp_path: Path) -> None:
@@ -211,9 +212,22 @@ def test_an_interrupted_run_and_one_that_has_not_ended_are_listed(tmp_path: Path
     with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path) as interrupted:
         raise KeyboardInterrupt("interrupted while compiling")
     assert (started.path.name, interrupted.path.name) == ("8", "9")
+    result = json.loads((interrupted.path / "run.json").read_text())
+    assert (result["exit_code"], result["error"]["exit_code"]) == (130, 130)
     page = Page(tmp_path / "index.html")
     assert "KeyboardInterrupt: interrupted while compiling" in page.text
     assert re.findall("Run .*", page.text) == ["Run 9: failed", "Run 8: has not ended"]
     with started:
         pass
     assert re.findall("Run .*", Page(tmp_path / "index.html").text)[1] == "Run 8: ended"
+
+
+def test_a_failure_of_the_page_does_not_hide_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pto_insight.provider.write_run_page", lambda *paths: {}[paths])
+    with RunFolder(tmp_path) as folder:
+        pass
+    assert json.loads((folder.path / "run.json").read_text())["exit_code"] == 0
+    assert not folder.has_page
+    assert f"{tmp_path}/index.html does not show this run: KeyError: " in capsys.readouterr().err

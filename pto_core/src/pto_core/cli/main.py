@@ -57,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for note in getattr(interrupt, "__notes__", []):
             _show_error(note)
         _show_error(f"pto: {str(interrupt) or 'interrupted'}")
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader closed the pipe
+        return exit_code_of(interrupt)
+    except BrokenPipeError as error:  # the reader closed the pipe
         _drop_refused_output()
-        return BROKEN_PIPE
+        return exit_code_of(error)
     except SystemExit as exit_:  # argparse raises SystemExit after --help or a usage error
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
     finally:
@@ -68,6 +68,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             _drop_refused_output()
     return code
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code of a command that ended with an exception."""
+    from pto_core.errors import PtoError
+
+    if isinstance(error, PtoError):
+        return type(error).exit_code  # the attribute of a ChildDiedError is the code of the child
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    return USAGE if isinstance(error, OSError) else FAILED
 
 
 def _drop_refused_output() -> None:
@@ -242,14 +255,13 @@ def _report(error: Exception, *, with_traceback: bool) -> int:
         _show_error("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, PtoError):
         _show_error(f"pto: error: {_message(error)}")
-        return error.exit_code
-    if isinstance(error, OSError):
+    elif isinstance(error, OSError):
         _show_error(f"pto: error: {_describe(error)}")
-        return USAGE
-    _show_error(f"pto: internal error: {type(error).__name__}: {error}")
-    if not with_traceback:
-        _show_error("pto: this is a bug in pto; run with -vv to see where it happened")
-    return FAILED
+    else:
+        _show_error(f"pto: internal error: {type(error).__name__}: {error}")
+        if not with_traceback:
+            _show_error("pto: this is a bug in pto; run with -vv to see where it happened")
+    return exit_code_of(error)
 
 
 def _show_error(text: str) -> None:

@@ -25,7 +25,7 @@ from pto_core import log
 from pto_core.cases.job import RECORD_SUFFIX, Job, locate
 from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
-from pto_core.cli.case_display import Display, PlainDisplay, make_display
+from pto_core.cli.case_display import Display, PlainDisplay, make_display, with_notes
 from pto_core.cli.run_folder import RunFolder, document, not_written
 from pto_core.config.options import CHECK, DUMP_LEVELS, HAZARDS
 from pto_core.errors import PtoError, UsageError
@@ -190,13 +190,14 @@ def run(namespace: argparse.Namespace) -> int:
     try:
         with chosen_job(namespace, _job) as job, _run_folder(namespace, job) as folder:
             _supervise(namespace, job, _Observed(display, folder), folder, reports)
-        if folder is not None and not (namespace.quiet or namespace.silent or namespace.json):
+        is_quiet = namespace.quiet or namespace.silent or namespace.json
+        if folder is not None and folder.has_page and not is_quiet:
             log.show(f"{folder.page} shows this run")
     except PtoError as error:
         if not (namespace.json or reports):
             raise
         result = document(reports, error)
-        log.show(f"pto: error: {error.message}", "error")
+        log.show(f"pto: error: {with_notes(error)}", "error")
     else:
         result = document(reports, None)
     finally:

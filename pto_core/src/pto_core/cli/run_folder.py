@@ -17,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pto_core import log
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
 from pto_core.cli.case_display import lines, with_notes
+from pto_core.cli.main import exit_code_of
 from pto_core.errors import PtoError, UsageError
 from pto_core.output_files import next_run_folder, write_text
 from pto_core.plugins import insight
@@ -34,11 +36,13 @@ class RunFolder:
     """A new folder ``path`` in ``out``. As a context, it writes the result and the page at the end.
 
     Raises UsageError if a file cannot be written; an exception of the block gets a note instead.
+    ``has_page``: whether the page shows the result of the run.
     """
 
     def __init__(self, out: Path) -> None:
         self._out = out.absolute()
         self.page = self._out / PAGE
+        self.has_page = False
         self._command = shlex.join(["pto", *sys.argv[1:]])  # a traced program changes sys.argv
         self._started = time.time()
         self._reports: list[CaseReport] = []
@@ -51,7 +55,8 @@ class RunFolder:
                     value=str(out),
                 )
             self.path = next_run_folder(self._out)
-            self._write_result({"exit_code": None, "error": None, "cases": []})
+            unknown = {"exit_code": None, "error": None, "cases": []}
+            self._write_result({"version": SCHEMA_VERSION, **unknown})
         except OSError as error:
             raise not_written(out, error) from error
 
@@ -73,14 +78,24 @@ class RunFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         try:
-            self._write_result(document(self._reports, _as_pto_error(error)))
+            self._write_result(document(self._reports, error))
             if insight.is_installed():
-                insight.write_run_page(self.page, self.path)
+                self._write_page()
         except OSError as problem:
             unwritten = not_written(self._out, problem)
             if error is None:
                 raise unwritten from problem
             error.add_note(unwritten.message)
+
+    def _write_page(self) -> None:
+        try:
+            insight.write_run_page(self.page, self.path)
+            self.has_page = True
+        except OSError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - the result of the run is shown nevertheless
+            text = f"{self.page} does not show this run: {type(problem).__name__}: {problem}"
+            log.show(f"pto: warning: {text}", "warn")
 
     def _write_result(self, result: dict[str, Any]) -> None:
         about = {
@@ -91,13 +106,15 @@ class RunFolder:
         write_text(self.path / RESULT, json.dumps(about | result, indent=2) + "\n")
 
 
-def document(reports: Sequence[CaseReport], error: PtoError | None) -> dict[str, Any]:
+def document(reports: Sequence[CaseReport], error: BaseException | None) -> dict[str, Any]:
     """Return the object that ``pto run --json`` prints."""
-    codes = [report.exit_code for report in reports]
+    code = 0 if error is None else exit_code_of(error)
+    if error is None or isinstance(error, PtoError):  # any other exception ends the command
+        code = max([code, *(report.exit_code for report in reports)])
     return {
         "version": SCHEMA_VERSION,
-        "exit_code": max([*codes, error.exit_code if error else 0]),
-        "error": error_to_json(error) if error else None,
+        "exit_code": code,
+        "error": None if error is None else _error_to_json(error),
         "cases": [report.to_json() for report in reports],
     }
 
@@ -109,7 +126,10 @@ def not_written(out: Path, error: OSError) -> UsageError:
     )
 
 
-def _as_pto_error(error: BaseException | None) -> PtoError | None:
-    if error is None or isinstance(error, PtoError):
-        return error
-    return PtoError(f"{type(error).__name__}: {error}".removesuffix(": "))
+def _error_to_json(error: BaseException) -> dict[str, Any]:
+    shown = error
+    if not isinstance(shown, PtoError):
+        shown = PtoError(f"{type(error).__name__}: {error}".removesuffix(": "))
+        for note in getattr(error, "__notes__", ()):
+            shown.add_note(note)
+    return error_to_json(shown) | {"exit_code": exit_code_of(error)}
