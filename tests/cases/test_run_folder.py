@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import shutil
 import struct
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from pto_core.cli.run_folder import RunFolder
+from pto_core.errors import UsageError
 
 CASE = '<img src=x onerror="alert(1)">&amp;'
 KERNEL = '<script>alert("2")</script>'.replace("/", "\u2215")
@@ -149,12 +151,18 @@ def test_the_page_links_every_file_of_two_runs(folder: Path, tmp_path: Path) -> 
     colours = picture[0].tolist()
     assert (colours[0], colours[2], colours[5]) == ([68, 1, 84], [255, 0, 0], [253, 231, 37])
     (out / "index.html").unlink()
-    (out / "1" / "run.json").write_text("{}")
+    result = json.loads((out / "1" / "run.json").read_text())
+    (out / "1" / "run.json").write_text(json.dumps(result | {"cases": [5]}))
+    (out / "2" / "run.json").write_text(json.dumps(result | {"version": 0}))
     assert pto("run", folder, "--case", "wrong", "--stats", "--out", out).returncode == 1
-    assert {link for link in Page(out / "index.html").links if link[0] == "#"} == {
-        "#run-2",
-        "#run-3",
-    }, "the sections are written again from the files of the runs, without the damaged one"
+    page = Page(out / "index.html")
+    assert re.findall("Run .*", page.text) == [
+        "Run 3: failed",
+        "Run 2: not readable",
+        "Run 1: not readable",
+    ]
+    for text in ("2/run.json is not the result of a run of this version", "its version is 0"):
+        assert text in page.text
 
 
 def test_another_page_is_not_replaced(folder: Path, tmp_path: Path) -> None:
@@ -186,21 +194,27 @@ def test_a_dump_is_shown_as_a_page(folder: Path, tmp_path: Path) -> None:
     (dumped,) = (tmp_path / "1").glob("*.run1")
     (file,) = dumped.iterdir()
     for path in (dumped, file):
-        shown = tmp_path / "page.html"
+        shown = tmp_path / "1" / "index.html"
         shown.write_text(pto("dump", "show", path, "--html").stdout)
         page = Page(shown)
         assert KERNEL in page.text
         assert "max 5" in page.text
         assert [pixels(picture).shape for picture in page.pictures] == [(1, 6, 3)]
+    with pytest.raises(UsageError, match="another page"):
+        RunFolder(shown.parent)
     refused = pto("dump", "diff", file, file, "--html")
     assert (refused.returncode, "pto dump show" in refused.stderr) == (2, True)
     for number in range(1, 26):
         shutil.copy(file, dumped / f"copy#{number}.npz")
+    os.truncate(dumped / "copy#3.npz", 8 << 20)
+    os.truncate(dumped / "copy#4.npz", (8 << 20) + 1)
     (tmp_path / "index.html").unlink()
     with RunFolder(tmp_path):
         pass
     page = Page(tmp_path / "index.html")
-    assert len(page.pictures) == 24
+    assert len(page.pictures) == 22
+    assert page.text.count("copy#3.npz is not the dump of a task") == 1
+    assert page.text.count("The arrays are too large for this page.") == 1
     assert "and 2 more: pto dump show " in page.text
 
 
@@ -220,6 +234,15 @@ def test_an_interrupted_run_and_one_that_has_not_ended_are_listed(tmp_path: Path
     with started:
         pass
     assert re.findall("Run .*", Page(tmp_path / "index.html").text)[1] == "Run 8: ended"
+    for _ in range(20):
+        with RunFolder(tmp_path):
+            pass
+    page = Page(tmp_path / "index.html")
+    assert re.findall("Run .*", page.text) == [
+        f"Run {number}: ended" for number in range(29, 9, -1)
+    ]
+    assert {file.name for file in page.files if file.is_dir()} == {"8", "9"}
+    assert "KeyboardInterrupt" not in page.text
 
 
 def test_a_failure_of_the_page_does_not_hide_the_result(

@@ -1,8 +1,8 @@
 """Pages of static HTML, without scripts and network: all runs of a folder, or dumps of tasks.
 
-The page of a folder has a section for each run, between two comments. A new run adds its section.
-The sections of earlier runs are copied from the page: to read their files again would take longer
-with each run.
+The page of a folder has a row for each run, and for the newest runs a section between two comments.
+A new run adds its section. The sections of earlier runs are copied from the page: to read their
+files again would take longer with each run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from urllib.parse import quote
 
 import numpy as np
 
+from pto_core.cases.report import SCHEMA_VERSION
 from pto_core.cli.run_folder import LOG, PAGE_MARK, RESULT
 from pto_core.cli.show import duration
 from pto_core.errors import PtoError
 from pto_core.output_files import numbered_runs, write_text
 from pto_insight.dumps.task_dump import TaskDump
 from pto_insight.dumps.text import Values, described, shades, shown_values
+from pto_insight.graphs.archive import refusing_damage
 from pto_insight.traces.data import WorkerTraceData
 from pto_insight.traces.files import read_any_data
 from pto_insight.traces.summary import summary_text, worker_summary
@@ -48,9 +50,10 @@ _FILES = (
     (".npz", "the arrays of a task: <code>pto dump show {}</code>"),
 )
 """What a file is, and how to open it, by the end of its name."""
-_KEYS = {"command", "started", "seconds", "exit_code", "error", "cases"}
+_RUNS_SHOWN = 20
 _TASKS_SHOWN = 24
-_BYTES_SHOWN = 256 << 20
+_BYTES_SHOWN = 8 << 20
+"""The size of the largest dump with statistics and pictures, which need a multiple of it."""
 _LOG_BYTES = 1 << 16
 _ROWS, _COLUMNS = 64, 192
 _COLOURS = np.array(((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)))
@@ -92,31 +95,28 @@ def write_run_page(path: Path, run: Path) -> None:
         known = dict(_SECTION.findall(path.read_text("utf-8", "replace") if path.exists() else ""))
         rows: list[str] = []
         sections: list[str] = []
+        known.pop(run.name, None)
         for one in reversed(numbered_runs(path.parent)):
-            result = _result_in(one)
-            if result is None:
+            if not (one / RESULT).exists():  # no command has made this folder
                 continue
-            section = known.get(one.name)
-            if section is None or one == run or result["exit_code"] is None:
-                section = _section_text(one, result)
-            rows.append(_row(one.name, result))
-            heading = f"<h2>Run {one.name}: {_verdict_of_run(result)}</h2>"
-            sections.append(
-                f"<details{'' if sections else ' open'}><summary>{heading}</summary>\n"
-                f"<!-- run {one.name} -->\n{section}<!-- end of run -->\n</details>\n"
-            )
+            if len(sections) == _RUNS_SHOWN:
+                rows.append(_row_and_section(one, f"{one.name}/", "")[0])
+                continue
+            row, section = _row_and_section(one, f"#run-{one.name}", known.get(one.name))
+            rows.append(row)
+            sections.append(f"<details{'' if sections else ' open'}>{section}</details>\n")
         heads = "".join(f"<th>{name}</th>" for name in ("run", "result", "cases", "started"))
         body = (
             "<p>The newest run comes first. The commands on this page work in its folder.</p>\n"
             f"<table>\n<tr>{heads}</tr>\n{''.join(rows)}</table>\n{''.join(sections)}"
         )
-        write_text(path, static_page(f"Runs in {path.parent.name}", body))
+        write_text(path, static_page(f"Runs in {path.parent.name}", body, f"{PAGE_MARK}\n"))
 
 
-def static_page(title: str, body: str) -> str:
-    """Return a page. ``title`` is text, and ``body`` is HTML."""
+def static_page(title: str, body: str, mark: str = "") -> str:
+    """Return a page. ``title`` is text, ``body`` and the ``mark`` in the head are HTML."""
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{PAGE_MARK}\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{mark}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{_escaped(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{_escaped(title)}</h1>\n{body}</body>\n</html>\n"
@@ -135,14 +135,26 @@ def dump_section(dump: TaskDump, dtype: str | None = None) -> str:
     return f'<pre>{text}</pre>\n<div class="tiles">{"".join(figures)}</div>\n'
 
 
-def _result_in(run: Path) -> dict[str, Any] | None:
-    """Return the result of a run; None for a folder that no command has written."""
+def _row_and_section(run: Path, link: str, known: str | None) -> tuple[str, str]:
+    """Return the row and the section of a run. ``known``: its section; empty: it needs none."""
+    file = run / RESULT
     try:
-        result = json.loads((run / RESULT).read_bytes())
-    except (OSError, ValueError):
-        return None
-    is_result = isinstance(result, dict) and result.keys() >= _KEYS
-    return result if is_result else None
+        with refusing_damage(file, "the result of a run", "run the command again"):
+            result = json.loads(file.read_bytes())
+            if result["version"] != SCHEMA_VERSION:
+                raise ValueError(f"its version is {result['version']}")
+            verdict = _verdict_of_run(result)
+            names = ", ".join(case["case"] for case in result["cases"])
+            about = f"{verdict}, {duration(result['seconds'])}"
+            row = _row(run.name, link, about, names, result["started"])
+            if known is None or (known and result["exit_code"] is None):
+                known = _section_text(run, result)
+    except (OSError, PtoError) as error:
+        verdict = '<span class="bad">not readable</span>'
+        row = _row(run.name, link, verdict, "", "")
+        known = f'<p id="run-{run.name}" class="bad">{_escaped(str(error))}</p>\n'
+    heading = f"<summary><h2>Run {run.name}: {verdict}</h2></summary>"
+    return row, f"{heading}\n<!-- run {run.name} -->\n{known}<!-- end of run -->\n"
 
 
 def _section_text(run: Path, result: Mapping[str, Any]) -> str:
@@ -183,18 +195,21 @@ def _section(run: Path, result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _dumps(folder: Path) -> Iterator[str]:
-    """Yield the first tasks, as long as their files are not too large."""
+    """Yield the first tasks. A large one has only a link."""
     files = sorted(folder.glob("*.npz"), key=lambda file: (_task_number(file), file.name))
-    left = _BYTES_SHOWN
     for number, file in enumerate(files):
-        left -= file.stat().st_size
-        if number == _TASKS_SHOWN or left < 0:
+        if number == _TASKS_SHOWN:
             path = _escaped(shlex.quote(f"{folder.parent.name}/{folder.name}"))
             yield f"<p>and {len(files) - number:,} more: <code>pto dump show {path}</code></p>"
             return
         yield f"<ul>{_file(file, f'{folder.parent.name}/{folder.name}')}</ul>"
+        if file.stat().st_size > _BYTES_SHOWN:
+            yield "<p>The arrays are too large for this page.</p>"
+            continue
         try:
-            yield dump_section(TaskDump.read(file))
+            with refusing_damage(file, "the dump of a task", "write one with pto run --dump"):
+                section = dump_section(TaskDump.read(file))
+            yield section
         except (OSError, PtoError) as error:
             yield f'<p class="bad">{_escaped(str(error))}</p>'
 
@@ -223,16 +238,17 @@ def _counted(number: int, what: str) -> str:
 
 def _summary(file: Path) -> str:
     try:
-        trace = read_any_data(file)
+        with refusing_damage(file, "a trace", "write one with pto run --trace"):
+            trace = read_any_data(file)
+            if isinstance(trace, WorkerTraceData):
+                return worker_summary(trace)
+            return summary_text(trace)
     except (OSError, PtoError) as error:
         return str(error)
-    return worker_summary(trace) if isinstance(trace, WorkerTraceData) else summary_text(trace)
 
 
-def _row(number: str, result: Mapping[str, Any]) -> str:
-    cases = ", ".join(_escaped(case["case"]) for case in result["cases"])
-    verdict = f"{_verdict_of_run(result)}, {duration(result['seconds'])}"
-    cells = (f'<a href="#run-{number}">{number}</a>', verdict, cases, _escaped(result["started"]))
+def _row(number: str, link: str, verdict: str, cases: str, started: str) -> str:
+    cells = (f'<a href="{link}">{number}</a>', verdict, _escaped(cases), _escaped(started))
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
 
 
