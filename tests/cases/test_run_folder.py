@@ -20,6 +20,7 @@ import pytest
 
 from pto_core.cli.run_folder import RunFolder
 from pto_core.errors import UsageError
+from pto_insight.traces.files import read_trace
 
 CASE = '<img src=x onerror="alert(1)">&amp;'
 KERNEL = '<script>alert("2")</script>'.replace("/", "\u2215")
@@ -161,6 +162,7 @@ def test_the_page_links_every_file_of_two_runs(folder: Path, tmp_path: Path) -> 
         "Run 2: not readable",
         "Run 1: not readable",
     ]
+    assert len(read_trace(out).tasks) == 1, "the trace of run 2, because run 3 has none"
     for text in ("2/run.json is not the result of a run of this version", "its version is 0"):
         assert text in page.text
 

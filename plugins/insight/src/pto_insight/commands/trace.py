@@ -3,8 +3,8 @@
 `pto trace summary FILE` prints the kernels, the waiting, the limits and the critical path. `pto
 trace diff A B` prints what changed between two runs. FILE is a *.trace.npz file that `pto run
 --trace --out DIR` or the method `write` of the trace of a Worker wrote, a folder with one such
-file, or DIR, of which the newest run is read. `pto trace PROGRAM.py ARG ...` runs a program as
-`python PROGRAM.py ARG ...` does, and prints the summary of each Worker that it starts.
+file, or DIR, of which the newest run with a trace is read. `pto trace PROGRAM.py ARG ...` runs a
+program as `python PROGRAM.py ARG ...` does, and prints the summary of each Worker that it starts.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ def write_statistics(statistics: Mapping[str, int], prefix: Path) -> Path:
 def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Read the ``.trace.npz`` or ``.flight`` file of a device, or the only trace in a folder.
 
-    Of a folder with several runs, the newest run is read. Raises UsageError if there is none or it
-    is not a trace, and OSError.
+    Of a folder with several runs, the newest one with a trace is read. Raises UsageError if there
+    is none or it is not a trace, and OSError.
     """
     file = _one_file(path)
     if file.suffix == ".flight":
@@ -101,7 +101,8 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 def read_any_data(path: str | os.PathLike[str]) -> WorkerTraceData | Trace:
     """Read the trace or flight recorder of a Worker or a device, or the only trace in a folder.
 
-    Of a folder with several runs, the newest run is read. Raises UsageError and OSError.
+    Of a folder with several runs, the newest one with a trace is read. Raises UsageError and
+    OSError.
     """
     file = _one_file(path)
     if file.suffix == ".flight":
@@ -127,12 +128,12 @@ def _trace_of(archive: Archive, file: Path) -> Trace:
 
 
 def _one_file(path: str | os.PathLike[str]) -> Path:
-    """Return a path, or the only trace in a folder or in its newest run; raise UsageError."""
+    """Return a path, or the only trace in a folder or its newest traced run; raise UsageError."""
     folder = Path(path)
     if not folder.is_dir():
         return folder
-    places = (folder, *numbered_runs(folder)[-1:])
-    files = [file for place in places for file in sorted(place.glob("*" + _ENDING))]
+    runs = (sorted(run.glob("*" + _ENDING)) for run in reversed(numbered_runs(folder)))
+    files = [*sorted(folder.glob("*" + _ENDING)), *next(filter(None, runs), ())]
     if len(files) == 1:
         return files[0]
     names = ", ".join(str(file.relative_to(folder)) for file in files) or "none"
