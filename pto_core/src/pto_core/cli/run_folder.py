@@ -55,8 +55,7 @@ class RunFolder:
                     value=str(out),
                 )
             self.path = next_run_folder(self._out)
-            unknown = {"exit_code": None, "error": None, "cases": []}
-            self._write_result({"version": SCHEMA_VERSION, **unknown})
+            self._write_result(document((), None) | {"exit_code": None})
         except OSError as error:
             raise not_written(out, error) from error
 

@@ -132,8 +132,11 @@ def _one_file(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     if not folder.is_dir():
         return folder
-    runs = (sorted(run.glob("*" + _ENDING)) for run in reversed(numbered_runs(folder)))
-    files = [*sorted(folder.glob("*" + _ENDING)), *next(filter(None, runs), ())]
+    files = sorted(folder.glob("*" + _ENDING))
+    for run in reversed(numbered_runs(folder)):
+        if traces := sorted(run.glob("*" + _ENDING)):
+            files += traces
+            break
     if len(files) == 1:
         return files[0]
     names = ", ".join(str(file.relative_to(folder)) for file in files) or "none"
