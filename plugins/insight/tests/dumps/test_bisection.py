@@ -76,6 +76,8 @@ def test_bytes_without_a_type_are_compared_exactly() -> None:
     one, other = np.array([200, 200], "u1"), np.array([200, 201], "u1")
     assert rule.compared("", one, other, are_bytes=True).mismatches == 1
     assert rule.compared("", one, other, are_bytes=False).mismatches == 0, "uint8 of the case"
+    rule = Rule(1e-2, 1e-2, exact_integers=False, dtype="uint8")
+    assert rule.compared("", one, other, are_bytes=True).mismatches == 0, "with --dtype"
     numbers = np.array([1, 2], np.float32), np.array([1, 2.001], np.float32)
     assert rule.compared("", *numbers, are_bytes=True).mismatches == 0, "with --dtype"
 

@@ -89,7 +89,8 @@ class Rule:
                 each.reshape(-1).view(np.uint8).view(model.dtype).reshape(model.shape)
                 for each in (one, other)
             )
-        is_exact = self.exact_integers or (are_bytes and one.dtype == np.uint8)
+        has_no_type = are_bytes and one.dtype == np.uint8 and self.dtype != "uint8"
+        is_exact = self.exact_integers or has_no_type
         return compare(name, other, one, self.rtol, self.atol, exact_integers=is_exact)
 
 
