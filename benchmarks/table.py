@@ -60,8 +60,7 @@ the beginnings of their names:
   completion. Two cores overlap, but the cache lines of each task (a descriptor, 3.5 of payload, an
   edge, a log entry) move between them. A single chain has nothing to overlap. Orchestration alone
   waits for free space behind the schedulers for most of its time.
-- `August 2026, submit with three tensors`, `August 2026, task in a chain`: their only run had 6
-  to 12 other processes on the two cores, so only the ratio to March is meaningful. A submit with
+- `August 2026, submit with three tensors`, `August 2026, task in a chain`: a submit with
   three tensors takes 3,700 instructions, that of March 3,250: 680 to describe the arguments,
   970 to check and locate them, 830 for edges and the tensor map, 360 to allocate the output, 410 to
   write a payload of 1 KiB and a descriptor, and 230 to publish the task before.
