@@ -80,7 +80,7 @@ def test_it_is_a_runtime() -> None:
     assert plugin.name == "tensormap_and_ringbuffer"
     assert plugin.api_version == API_VERSION
     assert plugin.capabilities == {"inferred_edges", "scopes"}
-    assert plugin.library().parent == Path(pto_runtime_pto2.__file__).parent
+    assert plugin.library().parent == Path(pto_runtime_pto2.__file__).parent.resolve()
 
 
 def test_both_names_lead_to_it() -> None:
