@@ -29,6 +29,7 @@ def write(value: int, out: Out) -> None:
 
 @task
 def hang(out: Out) -> None:
+    out[0] = -1
     while True:
         time.sleep(1)
 
@@ -72,7 +73,9 @@ def test_an_interrupt_in_the_block_waits_briefly_for_running_tasks(make) -> None
     def submit(s: Any) -> None:
         s.submit(hang, rows[0])
         s.submit(write, 1, rows[1])
-        await_sent(worker)
+        deadline = time.monotonic() + 20
+        while rows[0, 0] != -1 and time.monotonic() < deadline:  # before it begins, it is cancelled
+            time.sleep(0.001)
 
     assert 1 < interrupted_in(worker, submit) < 20
     assert rows[1, 0] == 0
