@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import wait as wait_for
 from typing import Any
@@ -164,6 +165,16 @@ def test_the_program_has_waited_in_any_way(make: Any) -> None:
         assert y.tolist() == [7, 7, 7, 7]
         s.submit(double, x, y)
     assert y.tolist() == [4, 4, 4, 4]
+
+
+def test_the_program_waits_for_a_task_that_has_ended(make: Any) -> None:
+    worker = make(num_sub_workers=1)
+    x, y = worker.array(np.ones(4)), worker.array(np.zeros(4))
+    with worker.session(hazards="check") as s:
+        handle = s.submit(double, x, y)
+        while not handle.has_ended:
+            time.sleep(0.001)
+        assert handle.result().tolist() == [2, 2, 2, 2]
 
 
 def test_an_access_is_an_error_although_the_task_has_ended(make: Any) -> None:

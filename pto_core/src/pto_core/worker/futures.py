@@ -185,6 +185,8 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             error = self.exception(timeout)
             if error is not None:
                 raise error
+        else:
+            self._known_to_have_ended()
         outputs = self.outputs or ()
         if type(outputs) is Returned:
             value: Any = self._value
