@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -20,6 +21,7 @@ import pytest
 
 from pto_core.cli.run_folder import RunFolder
 from pto_core.errors import UsageError
+from pto_insight.dumps import TaskDump
 from pto_insight.traces.files import read_trace
 
 CASE = '<img src=x onerror="alert(1)">&amp;'
@@ -204,8 +206,24 @@ def test_a_dump_is_shown_as_a_page(folder: Path, tmp_path: Path) -> None:
         assert [pixels(picture).shape for picture in page.pictures] == [(1, 6, 3)]
     with pytest.raises(UsageError, match="another page"):
         RunFolder(shown.parent)
-    refused = pto("dump", "diff", file, file, "--html")
-    assert (refused.returncode, "pto dump show" in refused.stderr) == (2, True)
+    shown.write_text(pto("dump", "diff", file, file, "--html").stdout)
+    assert ("0 of 1 tasks differ" in Page(shown).text, Page(shown).pictures) == (True, [])
+    one, changed = TaskDump.read(file), tmp_path / "changed.npz"
+    replace(one, after={at: values + np.float32(6) for at, values in one.after.items()}).write(
+        changed
+    )
+    done = pto("dump", "diff", file, changed, "--html")
+    shown.write_text(done.stdout)
+    page = Page(shown)
+    assert (done.returncode, KERNEL in page.text, "img" in page.tags) == (1, True, True)
+    assert (
+        "1: f after: 6 of 6 elements; first at [0]: 0.0 -> 6.0; largest difference 6" in page.text
+    )
+    assert "    second  min 6  max 11  mean 8.16667\n" in page.text
+    assert "1 of 2 arrays are equal" in page.text
+    first, second, difference = map(pixels, page.pictures)
+    assert first[0, 0].tolist() == [68, 1, 84], "the smallest value of both"
+    assert (second[0, -1] == difference[0]).all(), "the largest value of both"
     for number in range(1, 26):
         shutil.copy(file, dumped / f"copy#{number}.npz")
     os.truncate(dumped / "copy#3.npz", 8 << 20)

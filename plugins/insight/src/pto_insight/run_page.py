@@ -30,7 +30,7 @@ from pto_core.cli.show import duration
 from pto_core.errors import PtoError
 from pto_core.output_files import numbered_runs, write_text
 from pto_insight.dumps.task_dump import TaskDump
-from pto_insight.dumps.text import Values, described, shades, shown_values
+from pto_insight.dumps.text import Comparison, Values, described, shades, shown_values
 from pto_insight.graphs.archive import refusing_damage
 from pto_insight.traces.data import WorkerTraceData
 from pto_insight.traces.files import read_any_data
@@ -131,8 +131,23 @@ def dump_section(dump: TaskDump, dtype: str | None = None) -> str:
         cells = np.zeros((0, 0)) if values is None else shades(values, _ROWS, _COLUMNS)
         if cells.size:
             figures.append(_figure(f"{one.argument}: {one.name or 'memory'}", cells))
-    text = _escaped(described(dump, dtype, with_pictures=False))
-    return f'<pre>{text}</pre>\n<div class="tiles">{"".join(figures)}</div>\n'
+    return _text_and_figures(described(dump, dtype, with_pictures=False), figures)
+
+
+def difference_section(dump: TaskDump, found: Comparison) -> str:
+    """Return the differences between two dumps of a task, with pictures, as HTML."""
+    parts = [f"<pre>{_escaped(chr(10).join(found.summary(dump)))}</pre>\n"]
+    for array in found.arrays:
+        pictures = array.pictures(_ROWS // 2, _COLUMNS // 2).items()  # one element is visible
+        figures = [
+            _figure(f"{array.name}, {side}", cells) for side, cells in pictures if cells.size
+        ]
+        parts.append(_text_and_figures("\n".join(array.lines(with_picture=False)), figures))
+    return "".join(parts)
+
+
+def _text_and_figures(text: str, figures: Iterable[str]) -> str:
+    return f'<pre>{_escaped(text)}</pre>\n<div class="tiles">{"".join(figures)}</div>\n'
 
 
 def _row_and_section(run: Path, link: str, known: str | None) -> tuple[str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
-from pto_insight.dumps.text import difference, picture, statistics
+from pto_insight.dumps.text import ArrayDifference, difference, picture, statistics
 
 
 def test_statistics_count_what_is_not_finite() -> None:
@@ -52,3 +53,37 @@ def test_values_of_any_size_are_shown_without_warnings() -> None:
         assert str(difference(values, values[::-1])).startswith(
             "4 of 5 elements; first at [0]: nan -> "
         )
+
+
+def test_a_difference_has_the_statistics_of_both_arrays() -> None:
+    first, second = np.array([0, 2, 4], np.int32), np.array([0, 2, 10], np.int32)
+    array = ArrayDifference("0: x after", str(difference(first, second)), first, second)
+    assert array.lines() == [
+        "  0: x after: 1 of 3 elements; first at [2]: 4 -> 10; largest difference 6",
+        "    first   min 0  max 4  mean 2",
+        "    second  min 0  max 10  mean 4",
+        "    |  @|",
+    ]
+    only = ArrayDifference("0: x after", "only in the first dump", first, None)
+    assert only.lines() == ["  0: x after: only in the first dump", array.lines()[1]]
+    resized = ArrayDifference("0: x after", "int32 3 -> int32 2", first, second[:2])
+    assert resized.lines()[-1] == "    second  min 0  max 2  mean 1"
+
+
+def test_pictures_of_a_difference_share_a_scale() -> None:
+    def pictures(first: Any, second: Any) -> dict[str, list[Any]]:
+        found = ArrayDifference("", "", np.array(first), np.array(second)).pictures(2, 3)
+        return {side: cells.tolist() for side, cells in found.items()}
+
+    nan = float("nan")
+    assert pictures([0.0, 2.0], [4.0, 2.0]) == {
+        "first": [[0, 0.5]],
+        "second": [[1, 0.5]],
+        "difference": [[1, 0]],
+    }
+    assert pictures(2.0, 4.0) == {"first": [[0]], "second": [[1]], "difference": [[1]]}
+    large = pictures(np.zeros((8, 9)), np.eye(8, 9))
+    assert large["second"] == large["difference"] == [[1, 1, 0], [0, 1, 1]]
+    assert pictures([0.0, 1.0], [-0.0, 1.0])["difference"] == [[1, 0]]
+    assert np.isnan(pictures([nan, nan], [nan, 1.0])["difference"]).tolist() == [[False, True]]
+    assert list(pictures([0.0, 1.0], [[0.0, 1.0]])) == ["first", "second"]

@@ -17,10 +17,11 @@ from pto_core.output_files import printable
 from pto_insight.dumps.recording import CALLS, recover
 from pto_insight.dumps.task_dump import TaskDump
 from pto_insight.dumps.text import checked_dtype, compared, described, table
-from pto_insight.run_page import LEGEND, dump_section, static_page
+from pto_insight.run_page import LEGEND, difference_section, dump_section, static_page
 
 _FILES = {"show": 1, "diff": 2}
 _SHOWN = 10
+_SCALES = "<p>Arrays of the same shape have the same scale. In a difference, dark is 0.</p>\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", metavar="TYPE", help="type of the arrays that are known as bytes only"
     )
-    parser.add_argument("--html", action="store_true", help="show: print a page with pictures")
+    parser.add_argument("--html", action="store_true", help="print a page with pictures")
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -45,9 +46,7 @@ def run(namespace: argparse.Namespace) -> int:
         )
     dtype = checked_dtype(namespace.dtype)
     if what == "diff":
-        if namespace.html:
-            raise UsageError("--html is for pto dump show", name="html")
-        return _diff(files[0], files[1], dtype)
+        return _diff(files[0], files[1], dtype, is_page=namespace.html)
     dumps = list(_dumps_in(files[0]).values())
     text = table(dumps) if files[0].is_dir() else described(dumps[0], dtype)
     if namespace.html:
@@ -58,27 +57,34 @@ def run(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def _diff(first: Path, second: Path, dtype: str | None) -> int:
+def _diff(first: Path, second: Path, dtype: str | None, *, is_page: bool) -> int:
     """Print the first tasks that differ, in the order of submits."""
     one, other = _dumps_in(first), _dumps_in(second)
     if not (first.is_dir() and second.is_dir()):
         one, other = ({"": next(iter(dumps.values()))} for dumps in (one, other))
-    found = {
-        name: list(compared(dump, other[name], dtype))
-        for name, dump in one.items()
-        if name in other
-    }
-    different = [name for name, paragraphs in found.items() if paragraphs]
-    for name in different[:_SHOWN]:
-        print(f"{one[name].label}  {one[name].where}".rstrip())
-        print("\n".join(found[name]))
+    common = [name for name in one if name in other]
+    found = {name: compared(one[name], other[name], dtype) for name in common}
+    different = [name for name in common if found[name]]
+    ending = []
     if len(different) > _SHOWN:
-        print(f"and {len(different) - _SHOWN} further tasks")
+        ending.append(f"and {len(different) - _SHOWN} further tasks")
     alone = (first, one.keys() - other.keys()), (second, other.keys() - one.keys())
     for path, only in alone:
         if only:
-            print(f"only in {path}: {', '.join(sorted(only))}")
-    print(f"{len(different)} of {len(found)} tasks differ")
+            ending.append(f"only in {path}: {', '.join(sorted(only))}")
+    ending.append(f"{len(different)} of {len(found)} tasks differ")
+    shown = different[:_SHOWN]
+    if is_page:
+        paths = html.escape(f"first:  {first}\nsecond: {second}\n" + "\n".join(ending))
+        sections = (difference_section(one[name], found[name]) for name in shown)
+        body = "".join((f"<pre>{paths}</pre>\n", LEGEND, _SCALES, *sections))
+        ending = [static_page(f"Differences between {first.name} and {second.name}", body)]
+    else:
+        for name in shown:
+            print("\n".join(found[name].summary(one[name])))
+            for array in found[name].arrays:
+                print("\n".join(array.lines()))
+    print(printable("\n".join(ending)))
     return 1 if different or any(only for _, only in alone) else 0
 
 

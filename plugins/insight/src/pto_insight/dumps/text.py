@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -85,28 +86,100 @@ def table(dumps: list[TaskDump]) -> str:
     )
 
 
-def compared(one: TaskDump, other: TaskDump, dtype: str | None) -> Iterator[str]:
-    """Yield a paragraph for each difference between two dumps of a task: state, arrays, scalars."""
-    if one.state != other.state:
-        yield f"  {one.state} -> {other.state}"
-    mine, theirs = ({each.argument: each for each in dump.arguments} for dump in (one, other))
-    for at in sorted(mine.keys() | theirs.keys()):
-        for phase in _PHASES:
-            first = typed(one, mine[at], phase, dtype) if at in mine else None
-            second = typed(other, theirs[at], phase, dtype) if at in theirs else None
-            change = difference(first, second)
-            if (first is None) != (second is None):
-                change = f"only in the {'first' if second is None else 'second'} dump"
-            if change is None:
-                continue
-            lines = [f"  {at}: {(mine.get(at) or theirs[at]).name or 'memory'} {phase}: {change}"]
-            if first is not None and second is not None and first.shape == second.shape:
-                lines += [f"    |{row}|" for row in picture(_differs(first, second))]
-            yield "\n".join(lines)
+@dataclass(frozen=True)
+class ArrayDifference:
+    """An array that differs in two dumps of a task. ``first``, ``second``: None if not kept."""
+
+    name: str
+    change: str
+    first: Values | None
+    second: Values | None
+
+    @property
+    def pair(self) -> tuple[Values, Values] | None:
+        """Both arrays, if they can be compared element by element."""
+        first, second = self.first, self.second
+        if first is None or second is None:
+            return None
+        has_same_kind = (first.shape, first.dtype) == (second.shape, second.dtype)
+        return (first, second) if has_same_kind else None
+
+    def lines(self, *, with_picture: bool = True) -> list[str]:
+        """Return the change, the statistics of both arrays, and a picture of the change."""
+        lines = [f"  {self.name}: {self.change}"]
+        for side, values in (("first", self.first), ("second", self.second)):
+            if values is not None:
+                lines.append(f"    {side:<6}  {statistics(values)}")
+        if with_picture and self.pair is not None:
+            lines += [f"    |{row}|" for row in picture(_differs(*self.pair))]
+        return lines
+
+    @np.errstate(all="ignore")
+    def pictures(self, rows: int, columns: int) -> dict[str, Values]:
+        """Return the cells of the pictures of both arrays and of their absolute difference.
+
+        If the arrays can be compared, they share a scale, and that of the difference begins at 0.
+        """
+        if self.pair is None:
+            sides = {"first": self.first, "second": self.second}
+            return {
+                side: shades(values, rows, columns)
+                for side, values in sides.items()
+                if values is not None
+            }
+        differs = _differs(*self.pair).astype(np.float64)
+        one, other = map(_numbers, self.pair)
+        distance = np.where(differs, np.abs(one - other), 0)
+        distance = distance if distance.any() else differs  # such as 0 and -0
+        pairs = (one, other), (np.zeros_like(distance), distance)
+        cells = [_shades_of_pair(*pair, rows, columns) for pair in pairs]
+        return dict(zip(("first", "second", "difference"), (*cells[0], cells[1][1]), strict=True))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The differences between two dumps of a task.
+
+    ``notes``: lines about state and scalars. ``common``: the number of array arguments in both
+    dumps; ``equal`` of them do not differ.
+    """
+
+    notes: list[str]
+    arrays: list[ArrayDifference]
+    common: int
+    equal: int
+
+    def __bool__(self) -> bool:
+        return bool(self.notes or self.arrays)
+
+    def summary(self, dump: TaskDump) -> list[str]:
+        """Return the lines about the task as a whole."""
+        equal = f"  {self.equal} of {self.common} arrays are equal"
+        return [f"{dump.label}  {dump.where}".rstrip(), *self.notes, *[equal] * bool(self.equal)]
+
+
+def compared(one: TaskDump, other: TaskDump, dtype: str | None) -> Comparison:
+    """Return the differences between two dumps of a task, bit by bit: state, arrays, scalars."""
+    notes = [f"  {one.state} -> {other.state}"] if one.state != other.state else []
     for at in sorted(one.scalars.keys() & other.scalars.keys()):
         values = one.scalars[at], other.scalars[at]
         if values[0] != values[1] and not _is_address(one, values[0]):
-            yield f"  {at}: scalar {_scalar(values[0])} -> {_scalar(values[1])}"
+            notes.append(f"  {at}: scalar {_scalar(values[0])} -> {_scalar(values[1])}")
+    mine, theirs = ({each.argument: each for each in dump.arguments} for dump in (one, other))
+    arrays, different, common = [], set(), set()
+    for at, phase in product(sorted(mine.keys() | theirs.keys()), _PHASES):
+        first = typed(one, mine[at], phase, dtype) if at in mine else None
+        second = typed(other, theirs[at], phase, dtype) if at in theirs else None
+        if first is not None and second is not None:
+            common.add(at)
+        change = difference(first, second)
+        if (first is None) != (second is None):
+            change = f"only in the {'first' if second is None else 'second'} dump"
+        if change is not None:
+            different.add(at)
+            name = f"{at}: {(mine.get(at) or theirs[at]).name or 'memory'} {phase}"
+            arrays.append(ArrayDifference(name, change, first, second))
+    return Comparison(notes, arrays, len(common), len(common - different))
 
 
 @np.errstate(all="ignore")
@@ -176,6 +249,14 @@ def shades(values: Values, rows: int, columns: int) -> Values:
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     scaled: Values = (cells - low) / (high - low)
     return scaled if high > low else np.where(cells > 0, 1.0, cells * 0.0)
+
+
+def _shades_of_pair(
+    first: Values, second: Values, rows: int, columns: int
+) -> tuple[Values, Values]:
+    """Return the cells of the pictures of two arrays of one shape, on the same scale."""
+    cells = shades(np.stack(np.atleast_1d(first, second)), 2 * rows, columns)
+    return cells[: len(cells) // 2], cells[len(cells) // 2 :]
 
 
 def typed(dump: TaskDump, one: DumpedArgument, phase: str, dtype: str | None) -> Values | None:
