@@ -198,3 +198,17 @@ def test_an_expanded_graph_has_the_tasks_and_edges_of_its_body() -> None:
     assert graph["edges"] == inline["edges"]
     seen = [(task["name"], task["kernel"], task["line"]) for task in graph["tasks"]]
     assert seen == [(task["name"], task["kernel"], task["line"]) for task in inline["tasks"]]
+
+
+def test_a_wrong_input_names_all_writes_of_the_orchestration(tmp_path: Path) -> None:
+    against = ("--out", tmp_path, "--against", "--case", "host_sets_inputs")
+    found = pto("bisect", "--case", "right", *against, code=1)
+    assert "  0: values is different before the call\n" in found, "A has no such writes"
+    changed = ("--case", "host_sets_inputs", "--out", tmp_path, "--against", "--case", "right")
+    found = pto("bisect", *changed, code=1)
+    writers = re.findall(r"(set_tensor_data#\S+ of \S+ \S+ \(not compared\))", found)
+    assert "0: values is different before the call, written by set_tensor_data#1 of " in found
+    assert writers == [
+        "set_tensor_data#1 of values[0:8, 8:16] (not compared)",
+        "set_tensor_data#0 of values[0:8, 0:8] (not compared)",
+    ]

@@ -19,6 +19,7 @@ ALL_CASES = {
             "host_reads",
             "crashes",
             "crashes_beside_others",
+            "host_sets_inputs",
         )
     )
 }

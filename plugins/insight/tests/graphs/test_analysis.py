@@ -26,10 +26,12 @@ from log_oracle import (
     with_host,
 )
 
+from pto_core.cases.report import OutputReport
 from pto_core.errors import RaceError, UsageError
 from pto_insight.graphs import AccessLog, TaskGraph, Why
 from pto_insight.graphs.analysis import CONFLICT
 from pto_insight.graphs.log import Buffer
+from pto_insight.wrong_outputs import explain_wrong
 
 PROGRAMS = 60
 WHOLE = View((64,), (0,), (64,))
@@ -155,6 +157,44 @@ def test_the_last_writers_are_those_that_no_later_one_follows():
     assert [access.task.index for access in raw.last_writers("x", 5)] == [0, 1]
     with pytest.raises(UsageError, match="no argument of the run is called 'y'"):
         graph.last_writers("y", 0)
+
+
+def test_a_write_of_the_orchestration_sets_one_element_of_its_place():
+    one = View((64,), (5,), (1,))
+    views = ((OUTPUT, WHOLE), *((OUTPUT_EXISTING, view) for view in (LOW, WHOLE, one)))
+    views += ((INPUT, WHOLE), (OUTPUT, LOW), (INPUT, WHOLE))
+    log = log_of(Program(tuple((view,) for view in views), (), True, frozenset((1, 2, 3))))
+    graph = TaskGraph(dataclasses.replace(log, buffers=(Buffer("x", BASE, 64, True, True),)))
+
+    def first(count: int) -> AccessLog:
+        known = graph.log.tasks[:count], graph.log.accesses[:count]
+        return dataclasses.replace(graph.log, tasks=known[0], accesses=known[1])
+
+    def last(byte: int, count: int = 5) -> list[int]:
+        return [access.task.index for access in TaskGraph(first(count)).last_writers("x", byte)]
+
+    def explained(count: int, byte: int) -> list[str]:
+        output = OutputReport("x", (64,), "uint8", 64, 1, 1, (byte,), (byte,), 1, 0, 0, 0)
+        return explain_wrong(first(count), output, 1).splitlines()
+
+    assert (last(5), last(6), last(40)) == ([3], [0, 1, 2], [0, 2])
+    assert (last(6, 7), last(40, 7)) == ([5], [0, 2])
+    assert explained(7, 6) == ["x[6] was last written by", "  k#2: x[0:32] [OUTPUT]"]
+    assert explained(5, 6) == [
+        "x[6] can have been last written by each of these; set_tensor_data sets one element, "
+        "and its index is not recorded",
+        "  k#0: x [OUTPUT]",
+        "  set_tensor_data#0: x[0:32] [OUTPUT_EXISTING]",
+        "  set_tensor_data#1: x [OUTPUT_EXISTING]",
+    ]
+
+    def before(access: int, most: int) -> list[tuple[int, str]]:
+        return [(one.task.index, one.place) for one in graph.writers_before(access, most)]
+
+    reader = [(3, "x[5:6]"), (2, "x"), (1, "x[0:32]"), (0, "x")]
+    assert before(4, 8) == reader
+    assert before(4, 1) == [reader[0], reader[1], reader[3]]
+    assert before(6, 8) == [(5, "x[0:32]"), (2, "x"), (0, "x")]
 
 
 def test_the_report_lists_races_without_those_that_another_fix_orders():

@@ -15,7 +15,8 @@ enum Defect {
   kHostWrites = 5,
   kHostReads = 6,
   kCrashes = 7,
-  kCrashesBesideOthers = 8
+  kCrashesBesideOthers = 8,
+  kHostSetsInputs = 9
 };
 
 PTO2TaskId scale(const ChipTensor& from, const ChipTensor& to, float factor) {
@@ -87,20 +88,24 @@ extern "C" void aicpu_orchestration_entry(const ChipTaskArgs& args) {
   const ChipTensor& out = args.tensor(1).ref();
   const auto defect = from_u64<Defect>(args.scalar(0));
   const uint32_t two[] = {2};
+  const uint32_t half[] = {8, 8};
+  const uint32_t left[] = {0, 0};
+  const uint32_t right[] = {0, 8};
   const TensorCreateInfo info(values.shapes, values.ndims);
   const TensorCreateInfo stated(values.shapes, values.ndims, DataType::FLOAT32, true);
   TensorCreateInfo flags(two, 1, DataType::INT32);
   flags.set_initial_value(int32_t{-3});
   const TaskOutputTensors made = alloc_tensors(info, flags);
   const ChipTensor& data = made.get_ref(0);
+  if (defect == kHostSetsInputs) {
+    set_tensor_data<float>(values.view(half, left), 2, left, 100);
+    set_tensor_data<float>(values.view(half, right), 2, left, 200);
+  }
   CoreTaskArgs doubled;
   doubled.add_input(values);
   doubled.add_output(stated);
   doubled.add_scalar(2.0f, 0.0f);
   const TaskOutputTensors twice = rt_submit_aiv_task(kScale, doubled);
-  const uint32_t half[] = {8, 8};
-  const uint32_t left[] = {0, 0};
-  const uint32_t right[] = {0, 8};
   const ChipTensor data_left = data.view(half, left);
   scale(twice.get_ref(0).view(half, left, true), data_left, 0.5f);
   scale(twice.get_ref(0).view(half, right, true), data.view(half, right), 0.5f);

@@ -250,7 +250,9 @@ def _change(output: OutputReport) -> str:
 
 def _writers(writers: tuple[Writer, ...]) -> str:
     return ", ".join(
-        f"{one.task} ({one.state})" + (f"  {one.where}" if one.where else "") for one in writers
+        f"{one.task}{' of ' * bool(one.place)}{one.place} ({one.state})"
+        + (f"  {one.where}" if one.where else "")
+        for one in writers
     )
 
 

@@ -32,6 +32,7 @@ from pto_insight.graphs.measurement import task_and_block_of_id
 from pto_insight.graphs.places import INPUT, NO_DEP
 
 _BATCHES = (1, 15, 240)
+_MOST_HOST_WRITES = 8
 EQUAL, WITHIN = "equal", "equal within the tolerance"
 DIFFERENT, RESIZED, SKIPPED = "different", "of another size", "not compared"
 
@@ -96,11 +97,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class Writer:
-    """An earlier task on whose results a task depends, and whether its outputs are equal."""
+    """An earlier task on whose results a task depends, and whether its outputs are equal.
+
+    ``place``: the memory of which an access of the orchestration wrote one element.
+    """
 
     task: str
     where: str
     state: str
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -271,13 +276,20 @@ class Bisection:
         rows = rows[rows["second"] == task]
         found: dict[int, dict[int, Writer]] = {}
         for row in rows[np.isin(rows["why"], (Why.READ, Why.EXPLICIT, Why.RETAINING))]:
-            argument = int(row["second_access"])
-            if argument != NO_ACCESS:
-                argument = int(graph.log.accesses[argument]["parameter"])
+            argument = access = int(row["second_access"])
+            if access != NO_ACCESS:
+                argument = int(graph.log.accesses[access]["parameter"])
             writer = int(row["first"])
-            known = graph.task(writer)
-            state = self._state_of_task(writer)
-            found.setdefault(argument, {})[writer] = Writer(known.label, known.where, state)
+            places = {writer: ""}
+            if graph.log.is_of_host[writer]:  # its reason stands for those of earlier ones
+                last = graph.writers_before(access, _MOST_HOST_WRITES)
+                places = {one.task.index: one.place for one in last}
+            for index, place in places.items():
+                known, is_of_host = graph.task(index), graph.log.is_of_host[index]
+                state = SKIPPED if is_of_host else self._state_of_task(index)
+                found.setdefault(argument, {})[index] = Writer(
+                    known.label, known.where, state, place if is_of_host else ""
+                )
         return {argument: list(writers.values()) for argument, writers in found.items()}
 
     def _state_of_task(self, task: int) -> str:

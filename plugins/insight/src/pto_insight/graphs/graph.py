@@ -18,7 +18,7 @@ from pto_insight.graphs.check import check
 from pto_insight.graphs.findings import Findings
 from pto_insight.graphs.log import Rows
 from pto_insight.graphs.logged_graph import Access, Edge, LoggedGraph, LoggedTask
-from pto_insight.graphs.measurement import Measurement
+from pto_insight.graphs.measurement import ByteSet, Measurement, view_ranges
 from pto_insight.graphs.pictures import dot, svg
 from pto_insight.graphs.places import INPUT, NO_DEP, ViewLayout, element_bytes
 
@@ -48,10 +48,17 @@ class TaskGraph(LoggedGraph):
     def last_writers(self, buffer: str, byte: int) -> list[Access]:
         """Return the accesses that may have written a byte of an argument of the run last.
 
-        There are several if nothing orders their tasks, and none if no task declares that it writes
-        the byte.
+        There are several if nothing orders their tasks, or if some are not certain, and none if no
+        task declares that it writes the byte.
         """
         return last_writers(self, buffer, byte)
+
+    def writers_before(self, access: int, most_uncertain: int) -> list[Access]:
+        """Return the accesses that can have written the bytes of an access last, the newest first.
+
+        Of those that are not certain, the newest ``most_uncertain`` are listed.
+        """
+        return writers_before(self, access, most_uncertain)
 
     def to_json(self) -> dict[str, Any]:
         """Return the graph as dicts, lists, texts and numbers, for other tools.
@@ -179,8 +186,7 @@ def _line(task: LoggedTask) -> str:
 def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
     """Return the accesses that may have written a byte of a buffer last.
 
-    There are several if nothing orders their tasks, and none if no task declares that it writes the
-    byte. ``buffer`` is the name of an argument of the run; another name raises UsageError.
+    ``buffer`` is the name of an argument of the run; another name raises UsageError.
     """
     if graph.log.is_measured:
         return _measured_writers(graph, buffer, byte)
@@ -199,11 +205,41 @@ def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
     near = writes & (rows["address"] <= address) & (address < rows["address"] + rows["size"])
     found = [int(access) for access in np.flatnonzero(near) if _has(rows[access], address)]
     tasks = {int(graph.task_of_access[access]): access for access in found}
+    return _last(graph, [graph.access(access) for access in tasks.values()])
+
+
+def _last(graph: LoggedGraph, writers: list[Access]) -> list[Access]:
+    """Return the writers that no certain writer follows."""
+    certain = [writer.task.index for writer in writers if writer.is_certain]
     return [
-        graph.access(access)
-        for task, access in tasks.items()
-        if not any(graph.is_before(task, other) for other in tasks)
+        writer
+        for writer in writers
+        if not any(graph.is_before(writer.task.index, other) for other in certain)
     ]
+
+
+def writers_before(graph: LoggedGraph, access: int, most_uncertain: int) -> list[Access]:
+    """Return the accesses that can have written the bytes of an access last, the newest first."""
+    rows, extents = graph.log.accesses, graph.extents
+    begin, end = extents[access]
+    is_writer = ~np.isin(rows["tag"], (INPUT, NO_DEP)) & (rows["owner"] == rows[access]["owner"])
+    is_writer &= (extents[:, 0] < end) & (begin < extents[:, 1])
+    before = graph.task_of_access < graph.task_of_access[access]
+    found: list[Access] = []
+    left = ByteSet(view_ranges(rows[access]))
+    for one in np.flatnonzero(is_writer & before)[::-1].tolist():
+        writer = graph.access(one)
+        most_uncertain -= not writer.is_certain
+        if not writer.is_certain and most_uncertain < 0:
+            continue
+        written = ByteSet(view_ranges(rows[one]))
+        if any(written.within(*part) for part in left):
+            found.append(writer)
+            if writer.is_certain:
+                left = ByteSet(part for range_ in left for part in written.missing(*range_))
+        if not left:
+            break
+    return found
 
 
 def _measured_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
@@ -216,11 +252,16 @@ def _measured_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access
         and access.buffer.name == buffer
         and access.begin <= access.buffer.begin + byte < access.end
     }
-    return [
-        Access(graph.task(task), buffer, "writes")
-        for task in sorted(tasks)
-        if not any(graph.is_before(task, other) for other in tasks)
-    ]
+    is_of_host, ends = graph.log.is_of_host, graph.log.tasks["accesses"]
+    return _last(
+        graph,
+        [
+            graph.access(int(ends[task]) - 1)  # it has one
+            if is_of_host[task]
+            else Access(graph.task(task), buffer, "writes")
+            for task in sorted(tasks)
+        ],
+    )
 
 
 def _has(row: Rows, address: int) -> bool:

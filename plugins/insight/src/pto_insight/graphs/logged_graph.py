@@ -184,11 +184,16 @@ class Edge:
 
 @dataclass(frozen=True)
 class Access:
-    """An access of one task that is reported."""
+    """An access of one task that is reported.
+
+    ``is_certain``: whether it writes all of its place. A write of the orchestration to a place with
+    several elements is not: it sets one of them, and the log does not have its index.
+    """
 
     task: LoggedTask
     place: str
     tag: str
+    is_certain: bool = True
 
     @property
     def name(self) -> str:
@@ -328,7 +333,11 @@ class LoggedGraph:
     def access(self, access: int) -> Access:
         """Return an access with its task."""
         task = self.task(int(self.task_of_access[access]))
-        return Access(task, self.places.of(access).text, self.tag(access))
+        row = self.log.accesses[access]
+        is_one_of_many = (
+            self.log.is_of_host[task.index] and row["shapes"][: row["ndims"]].prod() > 1
+        )
+        return Access(task, self.places.of(access).text, self.tag(access), not is_one_of_many)
 
     def is_before(self, first: int, second: int) -> bool:
         """Return whether task ``first`` ends before task ``second`` starts, in every run."""
