@@ -65,6 +65,7 @@ def test_diagnostics_with_files_need_a_prefix(name: str) -> None:
 
 def test_counters_need_a_trace_and_no_prefix() -> None:
     packed = CallConfig(enable_pmu=1).pack()
+    assert CallConfig.unpack(packed) == CallConfig(enable_pmu=1)
     assert (packed[8:12], packed[16:20]) == ((1).to_bytes(4, "little"),) * 2
     assert CallConfig(enable_pmu=1).pack(trace=2)[8:12] == (2).to_bytes(4, "little")
 

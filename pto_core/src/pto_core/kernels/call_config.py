@@ -99,6 +99,8 @@ class CallConfig:
         *numbers, prefix = _LAYOUT.unpack(packed)
         names = ("block_dim", "aicpu_thread_num", *_DIAGNOSTICS)
         values = dict(zip(names, numbers, strict=True))
+        if values["enable_pmu"] and not prefix.rstrip(b"\0"):
+            values["enable_l2_swimlane"] = 0  # the level of the counters, which pack() adds
         return cls(**values, output_prefix=os.fsdecode(prefix.rstrip(b"\0")))
 
     def _switched_on(self) -> list[str]:
