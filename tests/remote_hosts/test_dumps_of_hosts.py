@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from remote_hosts import Agent, counted, task_args, wait_until
+from remote_hosts import Agent, allow_list, counted, running_agent, task_args, wait_until
 
 from pto_core import CallConfig, ChipCallable, TaskArgs, TensorArgType, Worker
 from pto_core.chip import CoreCallable, KernelSource, OrchestrationSource
+from pto_core.errors import RightsError, TaskFailedError
 from pto_insight.dumps import TaskDump
 from pto_insight.traces.files import read_trace
 
@@ -40,6 +42,56 @@ TEXT = re.compile(
 )
 
 
+def run_there(
+    agent: Agent, folder: Path, config: CallConfig, has_arrived: Callable[[], bool] = lambda: True
+) -> list[float]:
+    """Double four numbers on a chip of the agent with a configuration; return the results.
+
+    The session ends when ``has_arrived`` is true.
+    """
+    (folder / "double.cpp").write_text(KERNEL)
+    (folder / "graph.cpp").write_text(GRAPH)
+    remote = agent.worker(
+        num_sub_workers=0, device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer"
+    )
+    kernels = {0: CoreCallable(KernelSource(folder / "double.cpp"), "aiv", name="double")}
+    source = OrchestrationSource(folder / "graph.cpp", "build")
+    chip = remote.register(ChipCallable(source, kernels, ("inout",)))
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        given = TaskArgs()
+        given.add_tensor(args.tensor(0), TensorArgType.INOUT)
+        orch.submit_next_level(chip, given, config)
+
+    with Worker(level=4) as worker:
+        step, there = worker.register(graph), worker.add_worker(remote)
+        x = counted(worker, 4)
+        given = task_args(x, out=TensorArgType.INOUT)
+        worker.run(lambda o, a, c: o.submit_next_level(step, given, config, worker=there))
+        wait_until(has_arrived)
+        return x.tolist()
+
+
+def test_a_client_without_the_right_chooses_no_folder(keys: Path, tmp_path: Path) -> None:
+    here, chosen = tmp_path / "here", tmp_path / "chosen"
+    here.mkdir()
+    chosen.mkdir()
+    config = CallConfig(
+        enable_l2_swimlane=1,
+        enable_dump_tensor=3,
+        enable_dep_gen=1,
+        enable_scope_stats=1,
+        output_prefix=str(chosen / "it"),
+    )
+    file = allow_list(tmp_path, keys)
+    with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
+        with pytest.raises(TaskFailedError, match=r"ann may not; .*host_settings = true") as error:
+            run_there(agent, here, config)
+        assert isinstance(error.value.__cause__, RightsError)
+        assert list(chosen.iterdir()) == []
+        assert run_there(agent, here, CallConfig(block_dim=1)) == [0, 2, 4, 6]
+
+
 def test_a_chip_of_another_host_writes_its_files_there(
     new_agent: Agent,
     tmp_path: Path,
@@ -48,22 +100,8 @@ def test_a_chip_of_another_host_writes_its_files_there(
 ) -> None:
     here = tmp_path / "here"
     here.mkdir()
-    (here / "double.cpp").write_text(KERNEL)
-    (here / "graph.cpp").write_text(GRAPH)
     monkeypatch.chdir(here)
     config = CallConfig(enable_dump_tensor=3, enable_pmu=1, output_prefix="out/it")
-    remote = new_agent.worker(
-        num_sub_workers=0, device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer"
-    )
-    kernels = {0: CoreCallable(KernelSource(here / "double.cpp"), "aiv", name="double")}
-    source = OrchestrationSource(here / "graph.cpp", "build")
-    chip = remote.register(ChipCallable(source, kernels, ("inout",)))
-
-    def graph(orch: Any, args: Any, config: Any) -> None:
-        given = TaskArgs()
-        given.add_tensor(args.tensor(0), TensorArgType.INOUT)
-        orch.submit_next_level(chip, given, config)
-
     text = ""
 
     def has_arrived() -> bool:
@@ -71,13 +109,7 @@ def test_a_chip_of_another_host_writes_its_files_there(
         text += capfd.readouterr().err
         return TEXT.search(text) is not None
 
-    with Worker(level=4) as worker:
-        step, there = worker.register(graph), worker.add_worker(remote)
-        x = counted(worker, 4)
-        given = task_args(x, out=TensorArgType.INOUT)
-        worker.run(lambda o, a, c: o.submit_next_level(step, given, config, worker=there))
-        assert x.tolist() == [0, 2, 4, 6]
-        wait_until(has_arrived)
+    assert run_there(new_agent, here, config, has_arrived) == [0, 2, 4, 6]
     assert {one.name for one in here.iterdir()} == {"double.cpp", "graph.cpp"}
     out = tmp_path / "out"  # in the folder in which the agent was started
     dump = TaskDump.read(out / "it.device0.run1" / "double#0.npz")

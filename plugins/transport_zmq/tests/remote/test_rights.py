@@ -10,6 +10,7 @@ import pytest
 from pto_core.cli.main import main
 from pto_core.config import load_core
 from pto_core.errors import CapacityError, RightsError, UsageError
+from pto_core.kernels import CallConfig
 from pto_transport_zmq.remote import agent
 from pto_transport_zmq.remote.agent_messages import Open
 from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord
@@ -17,7 +18,7 @@ from pto_transport_zmq.remote.callables import ImportedFunction, PortableChip, S
 from pto_transport_zmq.remote.frames import FrameGateway
 from pto_transport_zmq.remote.gateway import GatewayPlan
 from pto_transport_zmq.remote.messages import MessageKind, TaskFrame, pack_task, pack_tasks
-from pto_transport_zmq.remote.requests import Deliver, Forget
+from pto_transport_zmq.remote.requests import Configure, Deliver, Forget
 from pto_transport_zmq.remote.rights import Needs, Rights, read_rights
 from pto_transport_zmq.remote.wire import Message
 
@@ -43,6 +44,15 @@ def test_programs_and_folders_of_the_host_need_a_right() -> None:
     Rights("ann", "k", host_settings=True).check_settings(config)
     own = load_core(environ={"CXX": "clang++", "HOME": "/"})  # settings of the host itself
     Rights("ann", "k").check_settings(own)
+
+
+def test_the_folder_of_output_files_needs_a_right() -> None:
+    chosen = Configure(1, CallConfig(enable_dump_tensor=3, output_prefix="out/it").pack())
+    assert Rights("ann", "k", host_settings=True).permitted_request(chosen) == chosen
+    with pytest.raises(RightsError, match=r"'out/it' chooses a folder .* host_settings = true"):
+        Rights("ann", "k").permitted_request(chosen)
+    counted = Configure(1, CallConfig(enable_pmu=1).pack())  # writes no file
+    assert Rights("ann", "k").permitted_request(counted) == counted
 
 
 def test_a_list_of_clients_has_defaults_and_sizes(tmp_path: Path) -> None:

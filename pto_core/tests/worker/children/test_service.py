@@ -8,7 +8,7 @@ import posixpath
 import pytest
 
 from pto_core import CallConfig
-from pto_core.errors import ProtocolError
+from pto_core.errors import ProtocolError, RightsError
 from pto_core.worker.children import ChildContext, service
 from pto_core.worker.failures import Failure
 from pto_core.worker.handles import Delivery, by_code
@@ -97,6 +97,14 @@ def test_callables_are_registered_and_unregistered(send_request, loop) -> None:
     assert loop.table == {}
     send_request("callable", b"d" * 32, [NOT_HERE, by_code(lambda: "by code")])
     assert loop.table[b"d" * 32]() == "by code"
+
+
+def test_the_tasks_with_a_refused_configuration_fail(send_request) -> None:
+    run = send_request.service.invoking(lambda *_: pytest.fail("the task runs"))
+    send_request("config_refused", 7, Failure.of(RightsError("ann may not")).pack())
+    for _ in range(2):
+        with pytest.raises(RightsError, match="ann may not"):
+            run(len, "args", 7)
 
 
 def test_configurations_are_found_by_their_numbers(send_request) -> None:

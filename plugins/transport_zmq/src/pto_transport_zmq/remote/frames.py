@@ -23,7 +23,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pto_core._worker import ChildPort, ParentPort
 from pto_core.errors import BufferLostError, CapacityError, ProtocolError
@@ -68,6 +68,7 @@ from pto_transport_zmq.remote.program_modules import check_used
 from pto_transport_zmq.remote.requests import (
     BufferRequest,
     CompareModules,
+    Configure,
     Request,
     decode_reply,
     decode_request,
@@ -656,10 +657,16 @@ class FrameGateway:
                 return
             arguments = permitted.arguments(self._folders, self._imports)
         except Exception as error:  # noqa: BLE001 - the parent receives it
-            self._replies.append((number, encoded(to_refusal(Failure.of(error)))))
+            if not isinstance(request, Configure):
+                self._replies.append((number, encoded(to_refusal(Failure.of(error)))))
+                return
+            # The parent does not wait for the reply, so the tasks with this configuration fail.
+            self._to_worker(number, "config_refused", (request.number, Failure.of(error).pack()))
             return
-        packed = pickle.dumps((request.operation, arguments))
-        self._waiting.append((number, packed))
+        self._to_worker(number, request.operation, arguments)
+
+    def _to_worker(self, number: int, operation: str, arguments: tuple[Any, ...]) -> None:
+        self._waiting.append((number, pickle.dumps((operation, arguments))))
 
     # ---- to the Worker and back ----
 

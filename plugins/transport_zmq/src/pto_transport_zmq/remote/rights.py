@@ -12,6 +12,7 @@ import msgspec
 from pto_core.config import Config
 from pto_core.errors import CapacityError, ConfigError, RightsError, UsageError
 from pto_core.interfaces.parse import size_bytes
+from pto_core.kernels import CallConfig
 from pto_core.trust import reason_for_distrust
 from pto_core.worker.serialisation import is_in_modules
 from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord
@@ -23,7 +24,13 @@ from pto_transport_zmq.remote.callables import (
     SerialisedFunction,
 )
 from pto_transport_zmq.remote.program_modules import top_levels
-from pto_transport_zmq.remote.requests import Deliver, ReceiveBuffer, Request, SendBuffer
+from pto_transport_zmq.remote.requests import (
+    Configure,
+    Deliver,
+    ReceiveBuffer,
+    Request,
+    SendBuffer,
+)
 
 
 class Needs(NamedTuple):
@@ -155,10 +162,22 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "host_copies = true in the agent's list of clients",
                 name="host_copies",
             )
+        if isinstance(request, Configure):
+            self._check_prefix(CallConfig.unpack(request.packed).output_prefix)
         if not isinstance(request, Deliver):
             return request
         left = self._permitted("a callable", request.deliveries)
         return msgspec.structs.replace(request, deliveries=left)
+
+    def _check_prefix(self, prefix: str) -> None:
+        """Raise RightsError if the client chooses where files are written without the right."""
+        if prefix and not self.host_settings:
+            raise RightsError(
+                f"the output_prefix {prefix!r} chooses a folder of this host, which client "
+                f"{self.name} may not; use a CallConfig without it for tasks on this host, or set "
+                "host_settings = true in the agent's list of clients",
+                name="host_settings",
+            )
 
     def _permitted(self, name: str, deliveries: Sequence[AnyDelivery]) -> list[AnyDelivery]:
         refusals = [self._refusal(name, one) for one in deliveries]

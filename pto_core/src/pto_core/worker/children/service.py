@@ -113,9 +113,10 @@ class _Service:
         self._loop = loop
         self._delivered = b""  # the digest of the last callable that was delivered
         # number 0 selects the configuration of the run
-        self._configs: dict[int, CallConfig | None] = {0: None}
+        self._configs: dict[int, CallConfig | BaseException | None] = {0: None}
         self._operations: dict[str, Operation] = {
             "config": self._configure,
+            "config_refused": self._refuse_config,
             "callable": self._deliver,
             "forget": loop.forget,
             "close": loop.stop,
@@ -137,12 +138,19 @@ class _Service:
         """Return the function that runs a task; its last argument is a configuration number."""
 
         def run(callable_: Any, args: Any, config: int) -> None:
-            invoke(callable_, args, self._configs[config])
+            chosen = self._configs[config]
+            if isinstance(chosen, BaseException):
+                raise chosen.with_traceback(None)  # each raise adds frames
+            invoke(callable_, args, chosen)
 
         return run
 
     def _configure(self, number: int, packed: bytes) -> None:
         self._configs[number] = CallConfig.unpack(packed)
+
+    def _refuse_config(self, number: int, failure: bytes) -> None:
+        """Let each task with a configuration fail that this host refuses to its client."""
+        self._configs[number] = Failure.unpack(failure).exception
 
     def _deliver(
         self, digest: bytes, deliveries: Sequence[Delivery], is_repeated: bool = False
