@@ -1,5 +1,5 @@
 // Parts of the device library by themselves: the memory pool, the choice of AICPU threads, the log,
-// and the cores of a run.
+// the texts of kernels, and the cores of a run.
 #include <atomic>
 #include <map>
 #include <memory>
@@ -13,6 +13,7 @@
 #include "device/gate.hpp"
 #include "device/log.hpp"
 #include "device/pool.hpp"
+#include "device/texts.hpp"
 
 namespace {
 
@@ -257,6 +258,27 @@ TEST(a_full_log_drops_new_entries_and_counts_them) {
   CHECK_EQUAL(std::string(ring->entry[0].text), std::string(495, 'x'));
   CHECK_EQUAL(ring->entry[0].length, 495u);
   CHECK_EQUAL(std::string(ring->entry[1].text), "message 1");
+}
+
+// There is no host, so the core waits a second for it.
+TEST(a_text_is_dropped_and_counted_if_the_host_does_not_read) {
+  const auto ring = std::make_unique<pto_a2a3_texts>();
+  const auto slot = std::make_unique<pto_a2a3_slot>();
+  ring->slot = reinterpret_cast<uint64_t>(slot.get());
+  const auto add = [&](const char* text) { pto::a2a3::add_text(*ring, "kernels/k.cpp", 3, text); };
+  for (int i = 0; i < PTO_A2A3_TEXTS; ++i) add(("text " + std::to_string(i)).c_str());
+  CHECK_EQUAL(ring->dropped, uint64_t{0});
+  add("lost");
+  CHECK_EQUAL(ring->written, uint64_t{PTO_A2A3_TEXTS});
+  CHECK_EQUAL(ring->dropped, uint64_t{1});
+  CHECK_EQUAL(std::string(ring->entry[0].text), "text 0");
+  ring->read = 1;
+  add("later");
+  CHECK_EQUAL(ring->written, uint64_t{PTO_A2A3_TEXTS + 1});
+  CHECK_EQUAL(ring->dropped, uint64_t{1});
+  CHECK_EQUAL(ring->entry[0].number, uint64_t{PTO_A2A3_TEXTS + 1});
+  CHECK_EQUAL(std::string(ring->entry[0].text), "later");
+  CHECK_EQUAL(std::string(ring->entry[0].file), "k.cpp");
 }
 
 // The cores of a run of two blocks. Logical core c is physical core 3 + 7 * c: AIC 3 and 10, and

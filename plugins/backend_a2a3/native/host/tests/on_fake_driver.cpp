@@ -237,6 +237,39 @@ TEST(a_full_log_reports_how_many_messages_are_lost) {
   CHECK_EQUAL(card.memory().free(address, &error), PTO_OK);
 }
 
+TEST(the_texts_that_a_core_has_dropped_are_counted) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  pto_error error = {};
+  expect(card.open({}, &error), error, __LINE__);
+  KernelTexts texts(card.session(), false);
+  expect(texts.add(5, "printer", &error), error, __LINE__);
+  texts.begin_run(1);
+  const auto ring = std::make_unique<pto_a2a3_texts>();
+  ring->written = 1;
+  ring->entry[0] = {1, 5, 7, 3, 0, "k.cpp", "first"};
+  const auto drop = [&](uint32_t core, uint64_t count) {
+    ring->dropped = count;
+    const uint64_t at = texts.address() + core * sizeof *ring;
+    expect(card.memory().copy_in(at, ring.get(), sizeof *ring, &error), error, __LINE__);
+    texts.read();
+    texts.read();  // has nothing new
+  };
+  const CapturedErrors errors;
+  drop(0, 2);
+  drop(2, 1);
+  drop(2, 4);
+  const std::string lost = " are lost, because the host did not read them in time\n";
+  CHECK_EQUAL(errors.text(),
+              "pto: printer (task 7, AIC 0, device 0), k.cpp:3: first\n"
+              "pto: warning: 2 texts of kernels on AIC 0" +
+                  lost +
+                  "pto: printer (task 7, AIV 1, device 0), k.cpp:3: first\n"
+                  "pto: warning: 1 texts of kernels on AIV 1" +
+                  lost + "pto: warning: 3 texts of kernels on AIV 1" + lost);
+  CHECK_EQUAL(card.memory().free(texts.address(), &error), PTO_OK);
+}
+
 TEST(ten_tasks_in_flight_name_no_culprit) {
   const auto progress = std::make_unique<pto_a2a3_progress>();
   const auto cores = std::make_unique<pto_a2a3_cores>();
