@@ -34,7 +34,6 @@ from pto_core.cases.golden import (
     ScalarArgument,
     TensorArgument,
     as_array,
-    compare,
     mismatch_error,
 )
 from pto_core.cases.job import Job
@@ -237,8 +236,7 @@ class Recording:
 
     def ran(self, inputs: Inputs, golden: Golden) -> None:
         """Keep the outputs."""
-        tensors = {one.name: one.array for one in inputs.tensors}
-        self._outputs = {name: _stored(tensors[name]).copy() for name in inputs.outputs}
+        self._outputs = {name: _stored(inputs.array(name)).copy() for name in inputs.outputs}
 
     def ended(self, report: CaseReport) -> CaseReport:
         """Write the whole record, if the run has started. Raises UsageError."""
@@ -355,19 +353,12 @@ class Rerun:
 
     def ran(self, inputs: Inputs, golden: Golden) -> None:
         """Compare the outputs with the recorded ones, byte by byte and by the rule of the case."""
-        arrays = {one.name: one.array for one in inputs.tensors}
         for name, stored in self._record.outputs.items():
-            if stored.tobytes() == _stored(arrays[name]).tobytes():
+            array = inputs.array(name)
+            if stored.tobytes() == _stored(array).tobytes():
                 self._outputs[name] = "equal to the record byte for byte"
                 continue
-            found = compare(
-                name,
-                arrays[name],
-                stored.view(arrays[name].dtype),
-                golden.rtol,
-                golden.atol,
-                exact_integers=golden.exact_integers,
-            )
+            found = golden.compare(name, array, stored.view(array.dtype))
             self._outputs[name] = f"largest difference from the record {found.max_error:g}"
             if found.mismatches:
                 self._errors[name] = mismatch_error(found, "differs from the record")

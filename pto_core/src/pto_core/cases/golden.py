@@ -55,6 +55,16 @@ class Inputs:
             argument for argument in self.arguments if isinstance(argument, TensorArgument)
         )
 
+    @property
+    def values(self) -> list[Any]:
+        """What the orchestration receives: the arrays, the numbers, and ``trailing``."""
+        values = (a.array if isinstance(a, TensorArgument) else a.value for a in self.arguments)
+        return [*values, *self.trailing]
+
+    def array(self, name: str) -> Any:
+        """Return the array of a tensor argument."""
+        return next(tensor.array for tensor in self.tensors if tensor.name == name)
+
 
 @dataclass(frozen=True)
 class Golden:
@@ -138,6 +148,11 @@ class Golden:
                 )
             expected[name] = array
         return expected if inputs.outputs else self._changed(inputs, expected)
+
+    def compare(self, name: str, actual: Any, expected: Any) -> OutputReport:
+        """Compare two arrays with the tolerance of the file; see :func:`compare`."""
+        exact_integers = self.exact_integers
+        return compare(name, actual, expected, self.rtol, self.atol, exact_integers=exact_integers)
 
     @property
     def has_intermediates(self) -> bool:

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,7 +19,6 @@ from pto_core.cases.golden import (
     Golden,
     Inputs,
     TensorArgument,
-    compare,
     load_golden,
     mismatch_error,
 )
@@ -252,17 +252,12 @@ class _Case:
         fresh = self._saved_outputs(inputs)
         for repeat in range(self._job.repeat):
             if repeat:
-                for name, array in fresh.items():
-                    np.copyto(_output(inputs, name), array)
+                _restore(inputs, fresh)
             self._phase("run", repeat=repeat + 1)
-            values = [
-                a.array if isinstance(a, TensorArgument) else a.value for a in inputs.arguments
-            ]
             try:
                 report = self._device.run(
                     chip,
-                    *values,
-                    *inputs.trailing,
+                    *inputs.values,
                     config=self._config,
                     accesses=self._needs_log(repeat),
                     trace=self._trace_level(repeat),
@@ -291,22 +286,17 @@ class _Case:
         self, chip: ChipCallable, inputs: Inputs, fresh: dict[str, Any], expected: dict[str, Any]
     ) -> None:
         """Run once more on the same inputs, and add a note about the wrong output to its error."""
-        for name, array in fresh.items():
-            np.copyto(_output(inputs, name), array)
+        _restore(inputs, fresh)
         self._phase("explain")
-        values = [a.array if isinstance(a, TensorArgument) else a.value for a in inputs.arguments]
-        log = self._device.run(chip, *values, *inputs.trailing, accesses=True).accesses
+        log = self._device.run(chip, *inputs.values, accesses=True).accesses
         if log is None:
             return
         again = [output for output in self._compared(inputs, expected) if output.mismatches]
         wrong = next(output for output in self._report.outputs if output.mismatches)
         if not log.has_accesses:
-            for name, array in fresh.items():
-                np.copyto(_output(inputs, name), array)
+            _restore(inputs, fresh)
             try:
-                with self._measuring() as (build, device):
-                    chip = build.chip(inputs)
-                    log = device.run(chip, *values, *inputs.trailing, accesses=True).accesses
+                log = self._measured(inputs).accesses
             except PtoError as error:
                 self._report.errors[0].add_note(insight.not_measured(self._report.runtime, error))
                 return
@@ -315,38 +305,30 @@ class _Case:
         if not again:
             note = insight.explain_unsteady(log, has_seed=has_seed)
         else:
-            note = insight.explain_wrong(log, wrong, _output(inputs, wrong.name).itemsize)
+            note = insight.explain_wrong(log, wrong, inputs.array(wrong.name).itemsize)
         self._report.errors[0].add_note(note)
 
     def _explain_intermediates(self, inputs: Inputs, fresh: dict[str, Any]) -> None:
         """Run once more with measured kernels, and name the first task whose output is wrong."""
-        for name, array in fresh.items():
-            np.copyto(_output(inputs, name), array)
+        _restore(inputs, fresh)
         self._phase("intermediates")
         copies = {tensor.name: tensor.copied() for tensor in inputs.tensors}
         expected = self._golden.intermediates(copies, self._name)
-        values = [a.array if isinstance(a, TensorArgument) else a.value for a in inputs.arguments]
         try:
-            with self._measuring() as (build, device):
-                chip = build.chip(inputs)
-                run = device.run(chip, *values, *inputs.trailing, accesses=True, written=True)
+            log = self._measured(inputs, written=True).accesses
         except PtoError as error:
             note = f"the intermediates are not known: their run failed: {error}"
         else:
-            assert run.accesses is not None, "a runtime that can be measured keeps a log"
-
-            def judge(actual: Any, wanted: Any) -> OutputReport:
-                return compare(
-                    "intermediate",
-                    actual,
-                    wanted,
-                    self._golden.rtol,
-                    self._golden.atol,
-                    exact_integers=self._golden.exact_integers,
-                )
-
-            note = insight.explain_intermediates(run.accesses, expected, judge)
+            assert log is not None, "a runtime that can be measured keeps a log"
+            judge = partial(self._golden.compare, "intermediate")
+            note = insight.explain_intermediates(log, expected, judge)
         self._report.errors[0].add_note(note)
+
+    def _measured(self, inputs: Inputs, *, written: bool = False) -> RunReport:
+        """Run once with kernels that report their accesses."""
+        with self._measuring() as (build, device):
+            chip = build.chip(inputs)
+            return device.run(chip, *inputs.values, accesses=True, written=written)
 
     def _trace_level(self, repeat: int) -> int | None:
         """Return the level of the trace of a run; the times of kernels need only the first run."""
@@ -408,7 +390,7 @@ class _Case:
     def _saved_outputs(self, inputs: Inputs) -> dict[str, Any]:
         if self._job.repeat == 1 and (self._job.skip_golden or not self._job.explain):
             return {}
-        return {name: _output(inputs, name).copy() for name in inputs.outputs}
+        return {name: inputs.array(name).copy() for name in inputs.outputs}
 
     def _reference(self, inputs: Inputs, copies: dict[str, Any]) -> dict[str, Any]:
         self._phase("reference")
@@ -429,16 +411,8 @@ class _Case:
                 self._fail(error)
 
     def _compared(self, inputs: Inputs, expected: dict[str, Any]) -> tuple[OutputReport, ...]:
-        golden = self._golden
         return tuple(
-            compare(
-                name,
-                _output(inputs, name),
-                array,
-                golden.rtol,
-                golden.atol,
-                exact_integers=golden.exact_integers,
-            )
+            self._golden.compare(name, inputs.array(name), array)
             for name, array in expected.items()
         )
 
@@ -488,8 +462,10 @@ def _as_pto_errors() -> Iterator[None]:
         raise wrapped from error
 
 
-def _output(inputs: Inputs, name: str) -> Any:
-    return next(tensor.array for tensor in inputs.tensors if tensor.name == name)
+def _restore(inputs: Inputs, fresh: Mapping[str, Any]) -> None:
+    """Give the outputs the values that they had before the first run."""
+    for name, array in fresh.items():
+        np.copyto(inputs.array(name), array)
 
 
 def _shares(run: RunReport) -> tuple[CoreShare, ...]:
