@@ -30,7 +30,7 @@ from pto_compat_simpler.windows import Windows
 from pto_core import open_device
 from pto_core.chip import ChipCallable, Device
 from pto_core.errors import UsageError, WorkerClosedError
-from pto_core.errors.values import shown
+from pto_core.errors.values import invalid_value, shown
 from pto_core.published import CallableHandle as CoreHandle, Worker as CoreWorker
 
 _PATIENCE_S = 1.0
@@ -77,7 +77,7 @@ class Worker(ABC):
             return super().__new__(cls)
         kinds: dict[int, type[Worker]] = {2: ChipWorker, 3: HostWorker}
         if level not in kinds:
-            raise UsageError(f"level is {shown(level)}; use 2 or 3", name="level", value=level)
+            raise invalid_value("level", level, "use 2 or 3")
         return super().__new__(kinds[level])
 
     def __init__(self) -> None:

@@ -40,8 +40,8 @@ from pto_core.cases.report import (
     report_from_json,
 )
 from pto_core.config import as_text, given
-from pto_core.errors import PtoError, UsageError
-from pto_core.errors.values import as_path, check_seconds, shown
+from pto_core.errors import PtoError
+from pto_core.errors.values import as_path, check_seconds, invalid_value
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import insight
 from pto_core.toolchain.children import ProcessGroup
@@ -172,7 +172,7 @@ def _settings(
 
 def _case(name: str | None) -> str | None:
     if not isinstance(name, str | None):
-        raise UsageError(f"case is {shown(name)}; pass a text", name="case", value=name)
+        raise invalid_value("case", name, "pass a text")
     return name
 
 
@@ -181,9 +181,7 @@ def _repeat(value: int) -> int:
 
     repeat = integer(value, 1, 2**31 - 1)
     if repeat is None:
-        raise UsageError(
-            f"repeat is {shown(value)}; expected at least 1", name="repeat", value=value
-        )
+        raise invalid_value("repeat", value, "expected at least 1")
     return repeat
 
 

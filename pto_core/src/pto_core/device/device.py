@@ -19,7 +19,7 @@ from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, DeviceProcess, RunReport
 from pto_core.device.tracing import DeviceTracing
 from pto_core.errors import ConfigError, DeadlockError, UnsupportedError, UsageError
-from pto_core.errors.values import check_seconds, explain_names, shown, suggestion
+from pto_core.errors.values import check_seconds, explain_names, invalid_value, shown, suggestion
 from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
@@ -263,9 +263,7 @@ class Device:
             return _logged(self._call_config) if is_logged else self._call_config
         chosen = self._default if config is None else config
         if not isinstance(chosen, CallConfig):
-            raise UsageError(
-                f"config is {shown(chosen)}; pass a CallConfig", name="config", value=chosen
-            )
+            raise invalid_value("config", chosen, "pass a CallConfig")
         if chosen.enable_pmu and not self.tracing.can_trace:
             raise UnsupportedError(
                 f"the backend {self._identity[0]!r} has no counters of kernels (enable_pmu); "
@@ -472,11 +470,8 @@ def check_blocks(block_dim: int, blocks: int) -> None:
 def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
     """Raise UsageError if ``hazards`` is not in ``HAZARDS`` or does not apply to ``runtime``."""
     if not isinstance(hazards, str | None) or hazards not in HAZARDS:
-        raise UsageError(
-            f"hazards is {shown(hazards)}; pass 'raw', 'full', 'check' or None",
-            name="hazards",
-            value=hazards,
-            expected="raw, full or check",
+        raise invalid_value(
+            "hazards", hazards, "pass 'raw', 'full', 'check' or None", expected="raw, full or check"
         )
     if not has_tensors:
         raise UnsupportedError(
@@ -491,9 +486,7 @@ def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
 
 def _is_checked(hazards: object, accesses: object) -> bool:
     if not isinstance(accesses, bool):
-        raise UsageError(
-            f"accesses is {shown(accesses)}; pass True or False", name="accesses", value=accesses
-        )
+        raise invalid_value("accesses", accesses, "pass True or False")
     return isinstance(hazards, str) and hazards == CHECK
 
 

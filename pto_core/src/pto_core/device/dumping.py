@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pto_core.config import Config
 from pto_core.config.options import DUMP_LEVELS
-from pto_core.errors import UnsupportedError, UsageError
-from pto_core.errors.values import shown
+from pto_core.errors import UnsupportedError
+from pto_core.errors.values import invalid_value
 from pto_core.kernels import CallConfig
 from pto_core.plugins import insight
 
@@ -33,11 +33,7 @@ class Dumping:
         backend cannot dump.
         """
         if not isinstance(dump, str | bool):
-            raise UsageError(
-                f"dump is {shown(dump)}; pass the selected tasks, such as 'add#3', or True",
-                name="dump",
-                value=dump,
-            )
+            raise invalid_value("dump", dump, "pass the selected tasks, such as 'add#3', or True")
         level = 0 if config is None else config.enable_dump_tensor
         if dump is False and not level:
             return None

@@ -12,7 +12,7 @@ from typing import Any
 from pto_core import _native
 from pto_core._native import integer
 from pto_core.errors import UnsupportedError, UsageError
-from pto_core.errors.values import shown
+from pto_core.errors.values import invalid_value
 from pto_core.interfaces import TensorSharingBackend
 
 _API = ctypes.pythonapi
@@ -87,11 +87,7 @@ def handle_of(stream: object, device: _native.Device, backend: TensorSharingBack
     if number is not None:
         return number
     objects = f", or an object with the attribute {attribute!r}" if attribute else ""
-    raise UsageError(
-        f"stream is {shown(stream)}; pass the handle of a stream as a positive int{objects}",
-        name="stream",
-        value=stream,
-    )
+    raise invalid_value("stream", stream, f"pass the handle of a stream as a positive int{objects}")
 
 
 def _is_contiguous(tensor: _Tensor) -> bool:

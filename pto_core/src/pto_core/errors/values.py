@@ -52,6 +52,12 @@ def signal_text(number: int) -> str:
     return f"{name} ({_SIGNALS[name]})" if name in _SIGNALS else name
 
 
+def invalid_value(name: str, value: Any, advice: str, expected: str | None = None) -> UsageError:
+    """Return the error ``NAME is VALUE; ADVICE`` for a value that a program passed."""
+    text = f"{name} is {shown(value)}; {advice}"
+    return UsageError(text, name=name, value=value, expected=expected)
+
+
 def listed(name: str, value: Any, advice: str) -> tuple[Any, ...]:
     """Return the items of an iterable that is not a text; raise UsageError for another value."""
     try:
@@ -59,31 +65,28 @@ def listed(name: str, value: Any, advice: str) -> tuple[Any, ...]:
             return tuple(value)
     except TypeError:  # not iterable; also NumPy arrays without dimensions
         pass
-    raise UsageError(f"{name} is {shown(value)}; {advice}", name=name, value=value)
+    raise invalid_value(name, value, advice)
 
 
 def as_path(name: str, value: Any) -> Path:
     """Return the Path of a text or path-like object; raise UsageError for another value."""
     if isinstance(value, str | os.PathLike):
         return Path(value)
-    raise UsageError(f"{name} is {shown(value)}; pass a text or a Path", name=name, value=value)
+    raise invalid_value(name, value, "pass a text or a Path")
 
 
 def check_seconds(timeout_s: Any) -> None:
     """Raise UsageError for a time limit that is neither None nor a positive number."""
     is_number = isinstance(timeout_s, numbers.Real) and not isinstance(timeout_s, bool)
     if timeout_s is not None and not (is_number and 0 < timeout_s <= _LONGEST_S):
-        raise UsageError(
-            f"timeout_s is {shown(timeout_s)}; pass seconds above 0, at most {_LONGEST_S}, or None",
-            name="timeout_s",
-            value=timeout_s,
-        )
+        advice = f"pass seconds above 0, at most {_LONGEST_S}, or None"
+        raise invalid_value("timeout_s", timeout_s, advice)
 
 
 def check_name(value: Any) -> None:
     """Raise UsageError for a name that is neither a text nor None."""
     if not isinstance(value, str | None):
-        raise UsageError(f"name is {shown(value)}; pass a text", name="name", value=value)
+        raise invalid_value("name", value, "pass a text")
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

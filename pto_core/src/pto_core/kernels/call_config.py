@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pto_core._native import integer
 from pto_core.errors import UsageError
-from pto_core.errors.values import shown
+from pto_core.errors.values import invalid_value, shown
 
 # The layout of pto_call_config in pto/abi/arguments.h.
 _LAYOUT = struct.Struct("=7i1024s")
@@ -116,10 +116,8 @@ class CallConfig:
             or "\0" in self.output_prefix
             or (self.output_prefix and not length)
         ):
-            raise UsageError(
-                f"output_prefix is {shown(self.output_prefix)}; pass a text that can be a path",
-                name="output_prefix",
-                value=self.output_prefix,
+            raise invalid_value(
+                "output_prefix", self.output_prefix, "pass a text that can be a path"
             )
         if length > _LONGEST_PREFIX:
             raise UsageError(
@@ -170,9 +168,6 @@ def _check_range(name: str, value: object, least: int, most: int) -> None:
     number = int(value) if isinstance(value, bool) else value
     if integer(number, least, most) is not None:
         return
-    raise UsageError(
-        f"{name} is {shown(value)}; use an integer from {least} to {most}",
-        name=name,
-        value=value,
-        expected=f"{least} to {most}",
+    raise invalid_value(
+        name, value, f"use an integer from {least} to {most}", expected=f"{least} to {most}"
     )

@@ -17,7 +17,7 @@ from weakref import ref
 from pto_core._native import integer
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_plain, source_of
-from pto_core.errors.values import as_path, check_name, listed, shown
+from pto_core.errors.values import as_path, check_name, invalid_value, listed, shown
 from pto_core.kernels.direction import (
     CoreType,
     Direction,
@@ -279,7 +279,7 @@ def kernel(
     if callable(core):
         raise UsageError("@kernel needs the type of core, as in @kernel(core='aiv')", name="core")
     if jit not in (None, "numba"):
-        raise UsageError(f"jit is {shown(jit)}; pass 'numba' or None", name="jit", value=jit)
+        raise invalid_value("jit", jit, "pass 'numba' or None")
     return KernelDecorator(core, signature, name, jit)
 
 
@@ -383,10 +383,8 @@ class ChipCallable:
         try:
             pairs = {} if children is None else dict(children)
         except (TypeError, ValueError):
-            raise UsageError(
-                f"children is {shown(children)}; pass a dict with a kernel for each func_id",
-                name="children",
-                value=children,
+            raise invalid_value(
+                "children", children, "pass a dict with a kernel for each func_id"
             ) from None
         self.children: Mapping[int, CoreCallable] = MappingProxyType(
             {_func_id(key, child): child for key, child in pairs.items()}

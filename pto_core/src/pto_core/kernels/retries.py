@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pto_core._native import integer, number
 from pto_core.errors import UsageError
-from pto_core.errors.values import shown
+from pto_core.errors.values import invalid_value, shown
 
 LONGEST_WAIT_S = 600
 """The longest wait before an attempt."""
@@ -55,11 +55,10 @@ class Retries:
                 )
         seconds = number(self.backoff_s)
         if seconds is None or not 0 <= seconds[1] <= LONGEST_WAIT_S:
-            raise UsageError(
-                f"backoff_s is {shown(self.backoff_s)}; pass the seconds before the second "
-                f"attempt, from 0 to {LONGEST_WAIT_S}",
-                name="backoff_s",
-                value=self.backoff_s,
+            raise invalid_value(
+                "backoff_s",
+                self.backoff_s,
+                f"pass the seconds before the second attempt, from 0 to {LONGEST_WAIT_S}",
             )
         object.__setattr__(self, "backoff_s", float(seconds[1]))
 
@@ -75,11 +74,10 @@ class Retries:
 def _count(value: object) -> int:
     count = integer(value, 0, 2**31 - 1)
     if count is None:
-        raise UsageError(
-            f"retries is {shown(value)}; set how often the task may run again, from 0, or pass "
-            "pto_core.Retries(3, on=OSError)",
-            name="retries",
-            value=value,
+        raise invalid_value(
+            "retries",
+            value,
+            "set how often the task may run again, from 0, or pass pto_core.Retries(3, on=OSError)",
         )
     return count
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar as _TypeVar, cast
 from pto_core._native import number
 from pto_core._worker import ContinuousTensor, HandleBase, set_handle_type
 from pto_core.errors import PtoError, UsageError
-from pto_core.errors.values import explain_names, shown
+from pto_core.errors.values import explain_names, invalid_value
 from pto_core.notebooks import html_table
 from pto_core.worker.failures import CANCELLED, Failure, Result, RunErrors, place_of
 from pto_core.worker.parts import TensorPart
@@ -135,11 +135,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         if timeout is not None:
             seconds = number(timeout)
             if seconds is None or seconds[1] != seconds[1]:
-                raise UsageError(
-                    f"timeout is {shown(timeout)}; pass a number of seconds, or None",
-                    name="timeout",
-                    value=timeout,
-                )
+                raise invalid_value("timeout", timeout, "pass a number of seconds, or None")
             is_over = self._is_cancelled or super().wait(max(timeout, 0)) or self._is_cancelled
             return is_over and self._known_to_have_ended()
         # the engine ends a cancelled task only when its last producer has ended

@@ -12,8 +12,7 @@ from typing import Any
 from pto_core._native import integer
 from pto_core.config import Config
 from pto_core.config.options import HOSTS_MAX, resource_amounts
-from pto_core.errors import UsageError
-from pto_core.errors.values import shown
+from pto_core.errors.values import invalid_value
 from pto_core.worker.serialisation import checked_path
 
 
@@ -39,19 +38,14 @@ class Hosts:
         Raises UsageError.
         """
         if launcher is not None and not isinstance(launcher, str):
-            raise UsageError(
-                f"launcher is {shown(launcher)}; pass the name of a launcher, such as 'local', "
-                "and the number of hosts as num",
-                name="launcher",
-                value=launcher,
+            raise invalid_value(
+                "launcher",
+                launcher,
+                "pass the name of a launcher, such as 'local', and the number of hosts as num",
             )
         count = None if num is None else integer(num, 1, HOSTS_MAX)
         if num is not None and count is None:
-            raise UsageError(
-                f"num is {shown(num)}; pass a number of hosts from 1 to {HOSTS_MAX}",
-                name="num",
-                value=num,
-            )
+            raise invalid_value("num", num, f"pass a number of hosts from 1 to {HOSTS_MAX}")
         return cls(launcher, count, None if resources is None else _amounts(resources))
 
     def completed(self, config: Config) -> HostRequest:
@@ -85,11 +79,7 @@ def _amounts(resources: Mapping[str, float]) -> dict[str, float]:
 
     if isinstance(resources, Mapping) and all(is_amount(*one) for one in resources.items()):
         return {name: float(amount) for name, amount in resources.items()}
-    raise UsageError(
-        f"resources is {shown(resources)}; pass a dict with amounts, such as {{'CPU': 2}}",
-        name="resources",
-        value=resources,
-    )
+    raise invalid_value("resources", resources, "pass a dict with amounts, such as {'CPU': 2}")
 
 
 @dataclass(frozen=True)

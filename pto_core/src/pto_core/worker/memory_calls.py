@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pto_core._native import integer
 from pto_core.errors import UsageError
-from pto_core.errors.values import shown
+from pto_core.errors.values import invalid_value, shown
 from pto_core.worker.failures import place_of
 from pto_core.worker.worker_node import WorkerNode
 
@@ -167,11 +167,7 @@ def _staging(group: ChildGroup, content: Bytes) -> Bytes:
 def _address(given: object) -> int:
     address = integer(given, 0, 2**63 - 1)
     if address is None:
-        raise UsageError(
-            f"address is {shown(given)}; pass an address that malloc returned",
-            name="address",
-            value=given,
-        )
+        raise invalid_value("address", given, "pass an address that malloc returned")
     return address
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pto_core._worker import Orchestrator, TaskArgs, TaskArgsView, TensorArgType, is_private
 from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
-from pto_core.errors.values import shown
+from pto_core.errors.values import invalid_value, shown
 from pto_core.kernels import CallConfig
 from pto_core.worker.runs import GraphFunction
 from pto_core.worker.session import Session
@@ -107,7 +107,7 @@ def task_args(args: object) -> Any:
     if args is None or isinstance(args, TaskArgs | TaskArgsView):
         return args
     if not isinstance(args, list | tuple):
-        raise UsageError(f"args is {shown(args)}; {_ADVICE}", name="args", value=args)
+        raise invalid_value("args", args, _ADVICE)
     made = TaskArgs()
     for place, array in enumerate(args):
         try:

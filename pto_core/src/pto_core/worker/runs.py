@@ -17,7 +17,7 @@ from pto_core._worker import (
 from pto_core.config.options import CHECK, HAZARDS
 from pto_core.errors import AbortedError, UsageError, WorkerClosedError
 from pto_core.errors.plain_functions import require_executed
-from pto_core.errors.values import shown, suggestion
+from pto_core.errors.values import invalid_value, suggestion
 from pto_core.kernels import CallConfig
 from pto_core.plugins import insight, observation, registered
 from pto_core.progress import Progress
@@ -113,7 +113,7 @@ class Runs:
         config: CallConfig | None,
     ) -> None:
         if not callable(graph):
-            raise UsageError(f"graph is {shown(graph)}; pass a function", name="graph", value=graph)
+            raise invalid_value("graph", graph, "pass a function")
         returned = graph(orch, args, config or _DEFAULT)
         if returned is not None:
             require_executed("graph function", graph, returned)
@@ -173,11 +173,7 @@ class Runs:
     def submit_replay(self, scope: RunScope, graph: CapturedGraph, args: TaskArgs | None) -> None:
         """Begin a run that belongs to ``scope``, and make all submits of a captured graph."""
         if not isinstance(graph, CapturedGraph):
-            raise UsageError(
-                f"graph is {shown(graph)}; pass the result of Worker.capture",
-                name="graph",
-                value=graph,
-            )
+            raise invalid_value("graph", graph, "pass the result of Worker.capture")
         scope.begin_replay(self._driver, graph, args)
         self._prepare(scope)
         self._driver.replay()
@@ -302,9 +298,5 @@ def hazards_number(hazards: str, known: Sequence[str] = HAZARDS) -> int:
     """Return the engine's number for a hazard mode. Raises UsageError."""
     if not isinstance(hazards, str) or hazards not in known:
         hint = suggestion(hazards, known) if isinstance(hazards, str) else ""
-        raise UsageError(
-            f"hazards is {shown(hazards)}; pass one of {', '.join(map(repr, known))}{hint}",
-            name="hazards",
-            value=hazards,
-        )
+        raise invalid_value("hazards", hazards, f"pass one of {', '.join(map(repr, known))}{hint}")
     return known.index(hazards)

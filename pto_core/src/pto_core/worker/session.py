@@ -23,7 +23,7 @@ from pto_core._worker import (
 )
 from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
-from pto_core.errors.values import explain_names, listed, shown
+from pto_core.errors.values import explain_names, invalid_value, listed, shown
 from pto_core.kernels import CallConfig, ChipCallable, DataType
 from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import SubmitOptions
@@ -764,11 +764,8 @@ def mapped(
     except TypeError:
         if isinstance(items, Iterable) and not isinstance(items, TaskHandle):
             raise  # from the iterator of the program
-        raise UsageError(
-            f"items is {shown(items)}; pass a list or another iterable, and of a handle its "
-            "result()",
-            name="items",
-            value=items,
+        raise invalid_value(
+            "items", items, "pass a list or another iterable, and of a handle its result()"
         ) from None
     even = max(1, -(-len(given) // max(count, 1)))
     size = even if chunksize == "auto" else integer(chunksize, 1, 2**63 - 1)

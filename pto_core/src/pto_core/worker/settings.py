@@ -12,7 +12,7 @@ from pto_core._native import integer
 from pto_core.config import Config, check_plugin_names, load_core, load_with_plugins
 from pto_core.config.options import DEVICE_MAX
 from pto_core.errors import UsageError
-from pto_core.errors.values import listed, shown
+from pto_core.errors.values import invalid_value, listed, shown
 from pto_core.interfaces import NativeTransport, PythonTransport, SchedulerPlugin
 from pto_core.worker.hosts import HostRequest, Hosts
 
@@ -114,11 +114,11 @@ def worker_settings(
     num_sub_workers = _count("num_sub_workers", num_sub_workers)
     for name, plugin in (("platform", platform), ("runtime", runtime)):
         if not isinstance(plugin, str | None):
-            raise UsageError(
-                f"{name} is {shown(plugin)}; pass the name of a plugin for chips, or None; the "
-                "number of processes that run Python functions is num_sub_workers",
-                name=name,
-                value=plugin,
+            raise invalid_value(
+                name,
+                plugin,
+                "pass the name of a plugin for chips, or None; the number of processes that "
+                "run Python functions is num_sub_workers",
             )
     chosen = {"backend": platform, "runtime": runtime}
     given = {key: value for key, value in given.items() if value is not None}
@@ -149,9 +149,7 @@ def _record(
     """Read the settings. Load plugins of level 2 only if there are chips."""
     if config is not None:
         if not isinstance(config, Config):
-            raise UsageError(
-                f"config is {shown(config)}; pass a Config", name="config", value=config
-            )
+            raise invalid_value("config", config, "pass a Config")
         return config.replace({**given, **(chosen if has_chips else {})})
     if not has_chips:
         return load_core(given)
@@ -237,10 +235,10 @@ def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
 def _count(name: str, value: object) -> int:
     count = integer(value, 0, _CHILDREN_MAX)
     if count is None:
-        raise UsageError(
-            f"{name} is {shown(value)}; pass a number of children from 0 to {_CHILDREN_MAX}",
-            name=name,
-            value=value,
+        raise invalid_value(
+            name,
+            value,
+            f"pass a number of children from 0 to {_CHILDREN_MAX}",
             expected=f"0 to {_CHILDREN_MAX}",
         )
     return count

@@ -24,7 +24,7 @@ from pto_core._worker import (
 )
 from pto_core.config.options import CHECK, HAZARDS
 from pto_core.errors import ConfigError, UsageError
-from pto_core.errors.values import as_path, listed, shown, suggestion
+from pto_core.errors.values import as_path, invalid_value, listed, shown, suggestion
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import insight, observation
 from pto_core.worker.callables import Callables
@@ -363,10 +363,8 @@ class Worker(WorkerView, MemoryCalls, TaskSubmitter):
         self._node.life.check_open()
         hazards_number(hazards, (*HAZARDS, CHECK))  # detect an invalid value before the block
         if not isinstance(progress, bool) and not callable(progress):
-            raise UsageError(
-                f"progress is {shown(progress)}; pass True, or a function that receives a Progress",
-                name="progress",
-                value=progress,
+            raise invalid_value(
+                "progress", progress, "pass True, or a function that receives a Progress"
             )
         if hazards != "full":
             self._shared.end()
@@ -547,5 +545,5 @@ def _module_names(ship: Iterable[str]) -> tuple[str, ...]:
     advice = "pass a list of the names of modules, such as ['my_pkg']"
     names = listed("ship", ship, advice)
     if not all(isinstance(name, str) for name in names):
-        raise UsageError(f"ship is {shown(ship)}; {advice}", name="ship", value=ship)
+        raise invalid_value("ship", ship, advice)
     return names
