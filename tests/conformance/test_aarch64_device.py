@@ -21,7 +21,7 @@ pytestmark = pytest.mark.toolchain
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "plugins" / "backend_a2a3"
 GRAPHS = Path(__file__).with_name("graph") / "run_graphs.py"
-VARIANTS = tuple(record.name for record in plugins.runtimes())
+VARIANTS = tuple(record.name for record in plugins.installed("runtime"))
 MEMBERS = """
     def build_recipe(self, kind):
         import os

@@ -66,7 +66,7 @@ TENSOR_RUNTIME_DEFECTS = {
 }
 TENSOR_RUNTIMES = [
     record.name
-    for record in plugins.runtimes()
+    for record in plugins.installed("runtime")
     if "inferred_edges" in plugins.load_runtime(record.name).capabilities
 ]
 

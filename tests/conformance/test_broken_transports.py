@@ -122,7 +122,7 @@ class Stranded:
 
 def native_transport() -> NativeTransport:
     """Return the first installed native transport; its contract tests show that it works."""
-    found = map(plugins.inspect, plugins.transports())
+    found = map(plugins.inspect, plugins.installed("transport"))
     loaded = [plugins.load_transport(each.record.name) for each in found if each.reach == "local"]
     return next(one for one in loaded if isinstance(one, NativeTransport))
 

@@ -171,7 +171,7 @@ extern "C" void kernel_entry(int64_t* args) {
 """
 
 pytestmark = pytest.mark.usefixtures("fake_card")
-RUNTIMES = tuple(record.name for record in plugins.runtimes())
+RUNTIMES = tuple(record.name for record in plugins.installed("runtime"))
 GRAPHS = Path(__file__).with_name("graph") / "run_graphs.py"
 
 

@@ -20,8 +20,8 @@ def class_name(*words: str) -> str:
     return "Test" + "".join(word.title() for name in words for word in re.findall(r"\w+", name))
 
 
-BACKENDS = healthy(plugins.backends())
-RUNTIMES = healthy(plugins.runtimes())
+BACKENDS = healthy(plugins.installed("backend"))
+RUNTIMES = healthy(plugins.installed("runtime"))
 
 for backend in BACKENDS:
     name = class_name(backend)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pto_core import plugins
 from pto_devkit import SchedulerContract
 
-SCHEDULERS = [record.name for record in plugins.schedulers() if plugins.inspect(record).health.ok]
+SCHEDULERS = [
+    record.name for record in plugins.installed("scheduler") if plugins.inspect(record).health.ok
+]
 
 for scheduler in SCHEDULERS:
     name = "Test" + scheduler.title().replace("_", "")

@@ -7,7 +7,7 @@ import re
 from pto_core import plugins
 from pto_devkit import TransportContract
 
-INSPECTED = map(plugins.inspect, plugins.transports())
+INSPECTED = map(plugins.inspect, plugins.installed("transport"))
 TRANSPORTS = [each.record.name for each in INSPECTED if each.health.ok and each.reach == "local"]
 
 for transport in TRANSPORTS:

@@ -11,7 +11,7 @@ from pto_devkit.device_code import check_library
 from pto_devkit.subjects import BackendSubject, healthy_backend
 
 SOURCE = Path(__file__).with_name("elsewhere_backend.cpp")
-VARIANTS = [record.name for record in plugins.runtimes()]
+VARIANTS = [record.name for record in plugins.installed("runtime")]
 MEMBERS = """
     def build_recipe(self, kind):
         return BuildRecipe(flags=("-O0",))

@@ -11,7 +11,7 @@ from pto_core import plugins
 from pto_devkit import RuntimeSubject
 from pto_devkit.ordering import check_random_graphs
 
-RUNTIMES = [record.name for record in plugins.runtimes()]
+RUNTIMES = [record.name for record in plugins.installed("runtime")]
 DEVICES, DEVICES_AT_FULL_COUNT = 2, 200
 GRAPHS_OF_A_DEVICE = 20
 

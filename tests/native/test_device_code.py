@@ -17,7 +17,7 @@ from pto_core.interfaces import OrchestrationBuild
 from pto_core.toolchain.diagnosis import LibrarySymbols, read_symbols
 from pto_devkit.device_code import FUNCTIONS
 
-VARIANTS = tuple(record.name for record in plugins.runtimes())
+VARIANTS = tuple(record.name for record in plugins.installed("runtime"))
 CROSS = "aarch64-linux-gnu-g++"
 COMPILERS = ("g++", pytest.param(CROSS, marks=pytest.mark.toolchain))
 # The newest versions that an orchestration may need: of the oldest C library for AArch64, and of

@@ -83,7 +83,9 @@ def test_the_core_alone_has_a_command_and_no_plugins(environment_with):
         "    print(error)\n"
     )
     assert "--find-links DIR ptorun-devkit" in environment.run(environment.python, "-c", program)
-    listing = "from pto_core.plugins import backends, runtimes; print(backends(), runtimes())"
+    listing = (
+        "from pto_core.plugins import installed; print(*map(installed, ('backend', 'runtime')))"
+    )
     assert environment.run(environment.python, "-c", listing).strip() == "[] []"
 
 

@@ -117,7 +117,11 @@ def test_an_unknown_name_is_refused_when_the_worker_is_made() -> None:
 def test_the_core_provides_its_schedulers_as_plugins() -> None:
     from pto_core import plugins
 
-    own = {each.name: each for each in plugins.schedulers() if each.distribution == "ptorun-core"}
+    own = {
+        each.name: each
+        for each in plugins.installed("scheduler")
+        if each.distribution == "ptorun-core"
+    }
     assert own.keys() == {"least_loaded", "near_inputs"}
     for name in own:
         loaded = plugins.load_scheduler(name)

@@ -275,6 +275,6 @@ def test_doctor_tries_the_card_of_the_chosen_backend(site):
 
 
 def test_doctor_without_a_backend_for_cards_names_the_installation(monkeypatch):
-    monkeypatch.setattr("pto_core.plugins.backends", list)
+    monkeypatch.setattr("pto_core.plugins.installed", lambda family: [])
     with pytest.raises(BackendUnavailableError, match="--find-links DIR ptorun-backend-a2a3"):
         card.check_card((), None, as_json=True)

@@ -25,7 +25,7 @@ def test_a_record_has_the_metadata_and_imports_nothing(site):
         {"pto.backends": "scarlet = fake_never:plugin\ncrimson = fake_never:plugin"},
         version="2.5",
     )
-    (record,) = [r for r in plugins.backends() if r.distribution == "fake-many"]
+    (record,) = [r for r in plugins.installed("backend") if r.distribution == "fake-many"]
     assert (record.family, record.name, record.aliases) == ("backend", "scarlet", ("crimson",))
     assert (record.version, record.value) == ("2.5", "fake_never:plugin")
     assert record.source == "fake-many 2.5"
@@ -34,7 +34,7 @@ def test_a_record_has_the_metadata_and_imports_nothing(site):
 
 def test_the_first_name_in_the_file_is_the_name_of_the_plugin(site):
     site.install("fake-many", {"pto.runtimes": "zebra = fake_z:plugin\nant = fake_z:plugin"})
-    (record,) = [r for r in plugins.runtimes() if r.distribution == "fake-many"]
+    (record,) = [r for r in plugins.installed("runtime") if r.distribution == "fake-many"]
     assert record.names == ("zebra", "ant")
     assert plugins.canonical_name("runtime", "ant") == "zebra"
     assert plugins.canonical_name("runtime", "unknown") == "unknown"
@@ -42,7 +42,7 @@ def test_the_first_name_in_the_file_is_the_name_of_the_plugin(site):
 
 def test_one_distribution_may_have_several_plugins(site):
     site.install("fake-two", {"pto.transports": "left = fake_two:left\nright = fake_two:right"})
-    found = [r.name for r in plugins.transports() if r.distribution == "fake-two"]
+    found = [r.name for r in plugins.installed("transport") if r.distribution == "fake-two"]
     assert found == ["left", "right"]
 
 

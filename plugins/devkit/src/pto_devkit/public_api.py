@@ -111,7 +111,7 @@ def check_errors(runtime: RuntimeSubject) -> None:
 
 def _any_runtime() -> str:
     """Return the name of an installed runtime variant, because opening a device requires one."""
-    for record in plugins.runtimes():
+    for record in plugins.installed("runtime"):
         if plugins.inspect(record).health.ok:
             return record.name
     raise ContractError("no healthy runtime is installed; a device cannot be opened without one")

@@ -117,7 +117,7 @@ class RuntimeSubject:
 def healthy_backend() -> str:
     """Return the name of the first installed backend that is usable on this machine."""
     reasons = []
-    for record in plugins.backends():
+    for record in plugins.installed("backend"):
         health = plugins.inspect(record).health
         if health.ok:
             return record.name

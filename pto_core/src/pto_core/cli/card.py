@@ -48,7 +48,7 @@ def check_card(set_: Sequence[str], report: Path | None, *, as_json: bool) -> in
 
 def _card_backend(chosen: str) -> str:
     """Return the chosen backend if it can check a card, otherwise the first that can."""
-    names = [name for record in plugins.backends() for name in record.names]
+    names = [name for record in plugins.installed("backend") for name in record.names]
     for name in (*(name for name in names if name == chosen), *names):
         if isinstance(plugins.load_unopened("backend", name), CardBackend):
             return name

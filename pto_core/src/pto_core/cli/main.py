@@ -180,9 +180,9 @@ def summaries() -> dict[str, str]:
     The line of a subcommand whose plugin is not installed names the distribution.
     """
     from pto_core.interfaces.plugin import RESERVED_COMMANDS
-    from pto_core.plugins import commands, distribution_of
+    from pto_core.plugins import distribution_of, installed
 
-    sources = {name: record.source for record in commands() for name in record.names}
+    sources = {name: record.source for record in installed("command") for name in record.names}
     listed = {}
     for name, summary in SUMMARIES.items():
         is_missing = name not in RESERVED_COMMANDS and name not in sources

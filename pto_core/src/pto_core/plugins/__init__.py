@@ -161,41 +161,6 @@ def installed(family: str) -> list[PluginRecord]:
     return sorted(found, key=lambda record: (record.name, record.source))
 
 
-def backends() -> list[PluginRecord]:
-    """List the installed backends."""
-    return installed("backend")
-
-
-def runtimes() -> list[PluginRecord]:
-    """List the installed runtime variants."""
-    return installed("runtime")
-
-
-def transports() -> list[PluginRecord]:
-    """List the installed transports."""
-    return installed("transport")
-
-
-def schedulers() -> list[PluginRecord]:
-    """List the installed schedulers."""
-    return installed("scheduler")
-
-
-def launchers() -> list[PluginRecord]:
-    """List the installed launchers."""
-    return installed("launcher")
-
-
-def commands() -> list[PluginRecord]:
-    """List the installed commands."""
-    return installed("command")
-
-
-def observers() -> list[PluginRecord]:
-    """List the installed observers."""
-    return installed("observer")
-
-
 def find(family: str, name: str) -> PluginRecord:
     """Return the record that ``name`` selects.
 
@@ -462,17 +427,8 @@ def _require_reach(reach: str, record: PluginRecord, transport: Any) -> None:
         )
 
 
-_NAMED = ("name", "api_version", "capabilities")
-_ATTRIBUTES = {
-    "backend": _NAMED,
-    "runtime": _NAMED,
-    "transport": _NAMED,
-    "scheduler": _NAMED,
-    "launcher": _NAMED,
-    "command": (),
-    "observer": (),
-    "insight": (),
-}
+_ATTRIBUTES = ("name", "api_version", "capabilities")
+_HAVE_ATTRIBUTES = ("backend", "runtime", "transport", "scheduler", "launcher")
 _METHODS = {
     "backend": ("health", "library", "build_recipe", "options"),
     "runtime": ("health", "library", "device_build", "program_interfaces", "options"),
@@ -499,15 +455,16 @@ def _check_plugin(record: PluginRecord, plugin: Any) -> None:
     """
     if record.family == "command" and set(record.names) & set(RESERVED_COMMANDS):
         raise _load_error(record, "has the name of one of pto's own commands")
-    if "api_version" in _ATTRIBUTES[record.family]:
+    attributes = _ATTRIBUTES if record.family in _HAVE_ATTRIBUTES else ()
+    if attributes:
         _check_version(record, plugin)
-    for name in (*_ATTRIBUTES[record.family], *_METHODS[record.family]):
+    for name in (*attributes, *_METHODS[record.family]):
         if not hasattr(plugin, name):
             raise _load_error(record, f"has no {name!r}{suggestion(name, dir(plugin))}")
     for name in _METHODS[record.family]:
         if not callable(getattr(plugin, name)):
             raise _load_error(record, f"has a {name!r} that cannot be called")
-    if "name" in _ATTRIBUTES[record.family] and plugin.name not in record.names:
+    if attributes and plugin.name not in record.names:
         raise _load_error(
             record,
             f"has the name {plugin.name!r}, but its entry points have {' and '.join(record.names)}",
