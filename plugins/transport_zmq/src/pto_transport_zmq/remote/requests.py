@@ -147,26 +147,23 @@ class FreeBuffer(BufferRequest, frozen=True, tag="free_buffer"):
     address: Natural
 
 
-class WriteBuffer(BufferRequest, frozen=True, tag="write_buffer"):
+class _OfPart(BufferRequest, frozen=True, tag_field="operation"):
+    """A request about one part of a live buffer."""
+
+    address: Natural
+    nbytes: Natural
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return the part."""
+        return [(self.address, self.nbytes)]
+
+
+class WriteBuffer(_OfPart, frozen=True, tag="write_buffer"):
     """Confirm that the content of a part of a buffer has arrived in bulk messages."""
 
-    address: Natural
-    nbytes: Natural
 
-    def places(self) -> list[tuple[int, int]]:
-        """See :class:`BufferRequest`."""
-        return [(self.address, self.nbytes)]
-
-
-class ReadBuffer(BufferRequest, frozen=True, tag="read_buffer"):
+class ReadBuffer(_OfPart, frozen=True, tag="read_buffer"):
     """Send a part of a buffer in bulk messages, and then the reply."""
-
-    address: Natural
-    nbytes: Natural
-
-    def places(self) -> list[tuple[int, int]]:
-        """See :class:`BufferRequest`."""
-        return [(self.address, self.nbytes)]
 
 
 class CopyBuffer(BufferRequest, frozen=True, tag="copy_buffer"):
@@ -181,36 +178,24 @@ class CopyBuffer(BufferRequest, frozen=True, tag="copy_buffer"):
         return [(self.target, self.nbytes), (self.source, self.nbytes)]
 
 
-class ReceiveBuffer(BufferRequest, frozen=True, tag="receive_buffer"):
+class ReceiveBuffer(_OfPart, frozen=True, tag="receive_buffer"):
     """Listen for the content of a part of a buffer; the reply is the port.
 
     Only the host with the public key may send the content, and only with the token.
     """
 
-    address: Natural
-    nbytes: Natural
     token: Token
     lease_ns: Natural
     key: Name | None
 
-    def places(self) -> list[tuple[int, int]]:
-        """See :class:`BufferRequest`."""
-        return [(self.address, self.nbytes)]
 
-
-class SendBuffer(BufferRequest, frozen=True, tag="send_buffer"):
+class SendBuffer(_OfPart, frozen=True, tag="send_buffer"):
     """Send a part of a buffer to the host at ``host``; reply when the transfer has ended."""
 
-    address: Natural
-    nbytes: Natural
     token: Token
     lease_ns: Natural
     key: Name | None
     host: Name
-
-    def places(self) -> list[tuple[int, int]]:
-        """See :class:`BufferRequest`."""
-        return [(self.address, self.nbytes)]
 
 
 class CancelReceive(BufferRequest, frozen=True, tag="cancel_receive"):
