@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import fields
 
 from pto_core import _worker
 from pto_core.errors import UsageError
@@ -14,31 +16,19 @@ from pto_devkit.engine.interface import (
     NONE,
     Allocate,
     Blocked,
-    Cancel,
-    CancelTask,
-    ChildLost,
-    ChildReady,
-    Completion,
     Configuration,
-    Deadline,
     Delay,
-    Dispatch,
     DropRegions,
     EndChild,
     EnginePolicy,
     Event,
-    GiveUp,
     Instruction,
     Requirement,
     RestoreRegions,
     Result,
     Resume,
-    RunBegin,
-    RunEnd,
     RunFinished,
     SaveRegions,
-    ScopeBegin,
-    ScopeEnd,
     Send,
     Snapshot,
     SpaceFreed,
@@ -46,8 +36,6 @@ from pto_devkit.engine.interface import (
     Submitted,
     TaskFinished,
     Tensor,
-    Withdraw,
-    Withdrawn,
 )
 from pto_devkit.engine.reference.submission import check_submit_sizes
 
@@ -141,48 +129,17 @@ class NativeEngine:
         return [Submitted(task, allocated), *(self._instruction(each) for each in answer)]
 
     def _tell(self, event: Event) -> Sequence[_Tuple]:
-        core = self._core
-        match event:
-            case Dispatch():
-                return core.dispatch()
-            case Completion(child, count, outcome, cause):
-                return core.completion(child, max(count, 0), outcome, cause)
-            case ChildReady(child):
-                return core.child_ready(child)
-            case ChildLost(child, cause, started, returns):
-                return core.child_lost(child, cause, started % 2**64, returns)
-            case Deadline(child, count, cause):
-                return core.deadline(child, max(count, 0), cause)
-            case Withdraw(child, count):
-                return core.withdraw(child, max(count, 0))
-            case Withdrawn(child, count):
-                return core.withdrawn(child, max(count, 0))
-            case _:
-                return self._tell_run(event)
-
-    def _tell_run(self, event: Event) -> Sequence[_Tuple]:
-        core = self._core
-        match event:
-            case RunBegin(hazards):
-                return core.run_begin(hazards)
-            case RunEnd(run):
-                return core.run_end(run)
-            case GiveUp(run):
-                return core.give_up(run)
-            case ScopeBegin(run):
-                return core.scope_begin(run)
-            case ScopeEnd(run):
-                return core.scope_end(run)
-            case Cancel(cause, run):
-                return core.cancel(cause, run)
-            case CancelTask(task, cause):
-                return core.cancel_task(task, cause)
-            case Delay(task):
-                return core.delay(task, True)
-            case Resume(task):
-                return core.delay(task, False)
-            case _:
-                raise AssertionError(f"no event: {event}")
+        """Call the method of the core that has the name and the fields of the event."""
+        if isinstance(event, Delay | Resume):
+            return self._core.delay(event.task, isinstance(event, Delay))
+        values = {member.name: getattr(event, member.name) for member in fields(event)}
+        if "count" in values:
+            values["count"] = max(values["count"], 0)
+        if "started" in values:
+            values["started"] %= 2**64
+        method = getattr(self._core, re.sub(r"\B(?=[A-Z])", "_", type(event).__name__).lower())
+        answer: Sequence[_Tuple] = method(*values.values())
+        return answer
 
     def _instruction(self, each: _Tuple) -> Instruction:
         what, task, member, child, count, required, required_count, result, cause, root, ring = each
