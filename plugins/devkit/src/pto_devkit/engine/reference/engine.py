@@ -88,6 +88,7 @@ class ReferenceEngine:
         return core.instructions
 
     def _handle(self, event: Event) -> None:
+        core = self._core
         match event:
             case Submit():
                 self._submission.submit(event)
@@ -107,23 +108,6 @@ class ReferenceEngine:
                 self._reports.withdraw(event)
             case Withdrawn():
                 self._reports.withdrawn(event)
-            case _:
-                self._handle_run(event)
-
-    def _handle_run(
-        self,
-        event: RunBegin
-        | RunEnd
-        | GiveUp
-        | ScopeBegin
-        | ScopeEnd
-        | Cancel
-        | CancelTask
-        | Delay
-        | Resume,
-    ) -> None:
-        core = self._core
-        match event:
             case RunBegin(hazards):
                 self._begin(hazards)
             case GiveUp(number):
