@@ -27,6 +27,7 @@ from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
 from pto_core.cli.case_display import Display, PlainDisplay, make_display, with_notes
 from pto_core.cli.run_folder import RunFolder, document, not_written
+from pto_core.config import given
 from pto_core.config.options import CHECK, DUMP_LEVELS, HAZARDS
 from pto_core.errors import PtoError, UsageError
 from pto_core.plugins import insight
@@ -331,28 +332,40 @@ def _display(namespace: argparse.Namespace) -> Display:
     )
 
 
-def _job(namespace: argparse.Namespace) -> Job:
+def job_of(namespace: argparse.Namespace, **settings: Any) -> Job:
+    """Return the job that the options of one case state, with more settings that are not None."""
     files = locate(namespace.path, namespace.kernels, namespace.golden)
-    by_count = {0: None, 1: "info"}.get(namespace.verbose, "debug")
-    settings = {
+    options = {
         "backend": namespace.platform,
         "runtime": namespace.runtime,
         "device": namespace.device,
         "hazards": namespace.hazards,
-        "trace_after_s": namespace.trace_after,
-        "trace_for_s": namespace.trace_for,
-        "log_level": namespace.log_level or ("error" if namespace.silent else by_count),
+        "log_level": namespace.log_level,
     }
     return Job(
         golden=files.golden,
         kernel_config=files.kernel_config,
         case=namespace.case,
+        settings=given({**options, **settings}),
+        set_=tuple(namespace.set),
+        seed=namespace.seed,
+    )
+
+
+def _job(namespace: argparse.Namespace) -> Job:
+    by_count = {0: None, 1: "info"}.get(namespace.verbose, "debug")
+    job = job_of(
+        namespace,
+        trace_after_s=namespace.trace_after,
+        trace_for_s=namespace.trace_for,
+        log_level=namespace.log_level or ("error" if namespace.silent else by_count),
+    )
+    return replace(
+        job,
         every=namespace.all,
-        settings={key: value for key, value in settings.items() if value is not None},
         set_=(*(["enable_pmu=1"] if namespace.pmu else []), *namespace.set),
         repeat=namespace.repeat,
         skip_golden=namespace.skip_golden,
-        seed=namespace.seed,
         seeds=namespace.seeds,
         list_only=namespace.list,
         explain=not namespace.no_explain,

@@ -21,13 +21,12 @@ from typing import Any, NoReturn
 from pto_core.cases.activity import core_name
 from pto_core.cases.job import RECORD_SUFFIX, Job
 from pto_core.cases.report import CaseReport, OutputReport, to_plain
-from pto_core.cli.run import SEED_HELP, chosen_job
+from pto_core.cli.run import SEED_HELP, chosen_job, job_of
 from pto_core.cli.run_folder import not_written
 from pto_core.errors import PtoError, UnsupportedError, UsageError
 from pto_core.output_files import next_run_folder
 from pto_insight.commands.logged_case import (
     add_one_case_arguments,
-    job_of,
     load_log,
     log_folder,
     run_job,
@@ -134,7 +133,7 @@ def _side_of(
 ) -> tuple[Side, Rule]:
     """Run a job with hashes; return its side, and the tolerance of its case. Raises PtoError."""
     folder.mkdir()
-    job = replace(job, seed=job.seed or 0, out=folder)
+    job = replace(job, seed=job.seed or 0, skip_golden=True, out=folder)
 
     def run_dumped(selected: str, level: int) -> tuple[CaseReport, AccessLog]:
         with log_folder() as logs:

@@ -11,10 +11,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pto_core import log
-from pto_core.cases.job import Job, locate
+from pto_core.cases.job import Job
 from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
-from pto_core.cli.run import SEED_HELP, add_case_arguments, natural
+from pto_core.cli.run import SEED_HELP, add_case_arguments, job_of, natural
 from pto_core.errors import UnsupportedError, UsageError, WrongResultError
 from pto_insight.commands.program import PROGRAM_ARGUMENTS, graph_of_program, is_program
 from pto_insight.graphs import AccessLog, TaskGraph
@@ -59,33 +59,12 @@ def graph_of_case(namespace: argparse.Namespace, *, measure: bool = False) -> Ta
             "--run and arguments are for a Python program, PROGRAM.py, and a case takes none",
             name="arguments",
         )
-    job = job_of(namespace)
+    job = replace(job_of(namespace), skip_golden=True)
     if measure:
         job = replace(job, settings={**job.settings, "measure": True}, seed=job.seed or 0)
     with log_folder() as folder:
         report = run_job(replace(job, log_folder=folder), namespace.timeout)
         return TaskGraph(load_log(folder, report))
-
-
-def job_of(namespace: argparse.Namespace) -> Job:
-    """Return the job that the options of a case state, without its reference."""
-    files = locate(namespace.path, namespace.kernels, namespace.golden)
-    settings = {
-        "backend": namespace.platform,
-        "runtime": namespace.runtime,
-        "device": namespace.device,
-        "hazards": namespace.hazards,
-        "log_level": namespace.log_level,
-    }
-    return Job(
-        golden=files.golden,
-        kernel_config=files.kernel_config,
-        case=namespace.case,
-        settings={key: value for key, value in settings.items() if value is not None},
-        set_=tuple(namespace.set),
-        skip_golden=True,
-        seed=namespace.seed,
-    )
 
 
 def run_job(job: Job, timeout_s: float | None) -> CaseReport:

@@ -15,8 +15,9 @@ from pathlib import Path
 from pto_core.cases.job import RECORD_SUFFIX
 from pto_core.cases.supervisor import supervise
 from pto_core.cli.case_display import make_display
+from pto_core.cli.run import job_of
 from pto_core.errors import UnsupportedError, UsageError
-from pto_insight.commands.logged_case import add_one_case_arguments, job_of
+from pto_insight.commands.logged_case import add_one_case_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
