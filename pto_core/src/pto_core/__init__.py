@@ -19,12 +19,7 @@ from pto_core import standard_streams
 
 # For type checkers: the names of `_SECTIONS` and `_PARTS`.
 if TYPE_CHECKING:
-    from pto_core import (
-        cases as cases,
-        chip as chip,
-        errors as errors,
-        published as published,
-    )
+    from pto_core import cases as cases, chip as chip, errors as errors, published as published
     from pto_core._worker import (
         CallableHandle as CallableHandle,
         CapturedGraph as CapturedGraph,
@@ -69,18 +64,10 @@ if TYPE_CHECKING:
         i64 as i64,
         kernel as kernel,
     )
-    from pto_core.kernels.retries import (
-        Retries as Retries,
-    )
-    from pto_core.progress import (
-        Progress as Progress,
-    )
-    from pto_core.user_ranges import (
-        range as range,
-    )
-    from pto_core.worker.futures import (
-        TaskHandle as TaskHandle,
-    )
+    from pto_core.kernels.retries import Retries as Retries
+    from pto_core.progress import Progress as Progress
+    from pto_core.user_ranges import range as range
+    from pto_core.worker.futures import TaskHandle as TaskHandle
     from pto_core.worker.hosts import (
         Hosts as Hosts,
         RemoteCallable as RemoteCallable,
@@ -91,19 +78,10 @@ if TYPE_CHECKING:
         RemoteTaskArgs as RemoteTaskArgs,
         RemoteTensorRef as RemoteTensorRef,
     )
-    from pto_core.worker.retries import (
-        attempt as attempt,
-    )
-    from pto_core.worker.session import (
-        Session as Session,
-    )
-    from pto_core.worker.tasks import (
-        Task as Task,
-        task as task,
-    )
-    from pto_core.worker.worker import (
-        Worker as Worker,
-    )
+    from pto_core.worker.retries import attempt as attempt
+    from pto_core.worker.session import Session as Session
+    from pto_core.worker.tasks import Task as Task, task as task
+    from pto_core.worker.worker import Worker as Worker
 
 __version__ = "0.1.0"
 
