@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pto_core.errors import (
     AbortedError,
@@ -33,63 +34,37 @@ class _Record:
 
     status: int
     message: str
-    func_id: int | None
-    task: int | None
-    other_task: int | None
-    core: int | None
-    line: int | None
-    value: int
-    limit: int
-    file: str | None
-    kernel: str | None
-    vendor_function: str | None
-    vendor_code: int | None
-    code: int | None
+    func_id: int | None = None
+    task: int | None = None
+    other_task: int | None = None
+    core: int | None = None
+    line: int | None = None
+    value: int = 0
+    limit: int = 0
+    file: str | None = None
+    kernel: str | None = None
+    vendor_function: str | None = None
+    vendor_code: int | None = None
+    code: int | None = None
 
 
-def from_status(
-    status: int,
-    message: str,
-    *,
-    func_id: int = -1,
-    task: int = -1,
-    other_task: int = -1,
-    core: int = -1,
-    line: int = -1,
-    value: int = 0,
-    limit: int = 0,
-    file: str = "",
-    kernel: str = "",
-    vendor_function: str = "",
-    vendor_code: int = 0,
-    code: int = 0,
-) -> PtoError:
-    """Return the exception for a native status, with its fields set from the arguments.
+def from_status(status: int, message: str, **members: Any) -> PtoError:
+    """Return the exception for a native status. ``members``: the other members of ``pto_error``.
 
     As in ``pto_error``, -1 and the empty string mean "does not apply". If the message does not name
     its kernel, the name is prepended. An unknown status becomes an ``InternalError``.
     """
-    record = _Record(
-        status,
-        _with_kernel(message or _NO_MESSAGE.format(status), kernel if status in _OF_KERNEL else ""),
-        _applies(func_id),
-        _applies(task),
-        _applies(other_task),
-        _applies(core),
-        _applies(line),
-        value,
-        limit,
-        file or None,
-        kernel or None,
-        vendor_function or None,
-        vendor_code if vendor_function else None,
-        code or _CODES.get(status),
-    )
-    return _MAKERS.get(status, _internal)(record)
-
-
-def _applies(number: int) -> int | None:
-    return None if number < 0 else number
+    kernel = members.get("kernel", "") if status in _OF_KERNEL else ""
+    known = {
+        name: value
+        for name, value in members.items()
+        if value != "" and not (name in _INDICES and value < 0)
+    }
+    if "vendor_function" not in known:
+        known.pop("vendor_code", None)
+    known["code"] = members.get("code") or _CODES.get(status)
+    text = _with_kernel(message or _NO_MESSAGE.format(status), kernel)
+    return _MAKERS.get(status, _internal)(_Record(status, text, **known))
 
 
 def _with_kernel(message: str, kernel: str) -> str:
@@ -220,6 +195,7 @@ _SETTING = re.compile(r"--set ([\w.]+)=([\w,]*\w)")
 
 # The largest length of a repr in a message; a longer repr is replaced by the type of the value.
 _LONGEST_VALUE = 100
+_INDICES = ("func_id", "task", "other_task", "core", "line")
 _NO_MESSAGE = "native status {} without a message"
 
 # The published codes of statuses that always have the same one: usage errors and time limits.

@@ -98,6 +98,10 @@ RECORD = np.dtype(
 )
 """A record of :attr:`Trace.records`. An event without a duration has ``start == end``."""
 
+_TIMES = [
+    (name, "<i8")
+    for name in ("submit", "ready", "dispatch", "start", "end", "complete", "processor")
+]
 TASK = np.dtype(
     [
         ("run", "<u4"),
@@ -106,13 +110,7 @@ TASK = np.dtype(
         ("released_by", "<i8"),
         ("core", "<i2"),
         ("worker", "<i2"),
-        ("submit", "<i8"),
-        ("ready", "<i8"),
-        ("dispatch", "<i8"),
-        ("start", "<i8"),
-        ("end", "<i8"),
-        ("complete", "<i8"),
-        ("processor", "<i8"),
+        *_TIMES,
     ]
 )
 """A row of :attr:`Trace.tasks`. An unknown value is -1.
@@ -146,13 +144,7 @@ WORKER_TASK = np.dtype(
         ("child", "<i4"),
         ("pid", "<i8"),
         ("result", "<i1"),
-        ("submit", "<i8"),
-        ("ready", "<i8"),
-        ("dispatch", "<i8"),
-        ("start", "<i8"),
-        ("end", "<i8"),
-        ("complete", "<i8"),
-        ("processor", "<i8"),
+        *_TIMES,
     ]
 )
 """A row of :attr:`WorkerTrace.tasks`. An unknown value is -1.
