@@ -58,9 +58,8 @@ def build(tmp_path: Path, shared_cache: Path) -> Build:
             path.write_text(API + source + "\n")
             source = path
         config = load_core({"cache_dir": shared_cache, **settings}, environ={})
-        return Toolchain(config).build_orchestration(
-            source, entry, plugin.program_interfaces()[0].orchestration
-        )
+        toolchain, build = Toolchain(config), plugin.program_interfaces()[0].orchestration
+        return toolchain.build_many([toolchain.orchestration(source, entry, build)])[0]
 
     return make
 

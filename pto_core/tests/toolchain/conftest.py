@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pto_core.config import Config, load_core
-from pto_core.interfaces import BuildRecipe
+from pto_core.interfaces import BuildRecipe, OrchestrationBuild
 from pto_core.toolchain import BuildEvent, Toolchain
 
 HOST = BuildRecipe(flags=("-O1", "-fpermissive", "-w"), definitions=("__CPU_SIM",))
@@ -36,6 +36,10 @@ class Bench:
         self.events.clear()
         built = Toolchain(self.config(**settings), self.events.append)
         return built.build_kernel(source, "aiv", toolchain)
+
+    def build_orchestration(self, source: Path, entry: str | None, of: OrchestrationBuild) -> Path:
+        built = Toolchain(self.config())
+        return built.build_many([built.orchestration(source, entry, of)])[0]
 
     @property
     def states(self) -> list[str]:

@@ -74,31 +74,31 @@ def test_error_in_an_orchestration_is_on_the_users_line(bench) -> None:
     build = OrchestrationBuild(include_dirs=(), wrapper=wrapper)
     source = bench.write("graph.cpp", "int graph() {\n  return wrong;\n}\n")
     with pytest.raises(CompileError) as caught:
-        Toolchain(bench.config()).build_orchestration(source, "graph", build)
+        bench.build_orchestration(source, "graph", build)
     assert (caught.value.source, caught.value.line) == (str(source), 2)
     source.write_text("int graph() { return 0; }\n")
     with pytest.raises(CompileError) as caught:
-        Toolchain(bench.config()).build_orchestration(source, "grph", build)
+        bench.build_orchestration(source, "grph", build)
     assert caught.value.message == (
         f"{source} has no function 'grph', which is function_name in ORCHESTRATION; "
         "did you mean 'graph'?"
     )
     assert caught.value.command.endswith(f"-o artefact.so {source}")
-    assert Toolchain(bench.config()).build_orchestration(source, "graph", build).is_file()
+    assert bench.build_orchestration(source, "graph", build).is_file()
 
 
 def test_orchestration_in_a_path_with_a_quote(bench) -> None:
     build = OrchestrationBuild(include_dirs=(), wrapper=Path("none"))
     source = bench.write('say "hello"/graph.cpp', "")
     with pytest.raises(UsageError, match=r"say \"hello\".*#include cannot name; rename"):
-        Toolchain(bench.config()).build_orchestration(source, "graph", build)
+        bench.build_orchestration(source, "graph", build)
 
 
 def test_orchestration_without_a_name(bench) -> None:
     build = OrchestrationBuild(include_dirs=(), wrapper=Path("none"))
     source = bench.write("graph.cpp", "")
     with pytest.raises(UsageError, match="function_name"):
-        Toolchain(bench.config()).build_orchestration(source, None, build)
+        bench.build_orchestration(source, None, build)
 
 
 def test_all_are_tried_and_the_first_in_order_is_reported(bench, kernel) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from pto_core.errors import CompileError
 from pto_core.interfaces import OrchestrationBuild
-from pto_core.toolchain import Toolchain
 from pto_core.toolchain.compilers import gxx_advice, python_headers_advice
 
 DEBIAN_12 = {"ID": "debian", "VERSION_CODENAME": "bookworm", "PRETTY_NAME": "Debian GNU/Linux 12"}
@@ -128,7 +127,7 @@ def test_the_default_entry_runs_if_the_named_entry_does_not_exist(bench, capsys)
     source = bench.write("graph.cpp", "int standard() { return 0; }\nint other() { return 1; }\n")
 
     def made(entry: str):
-        return Toolchain(bench.config()).build_orchestration(source, entry, build)
+        return bench.build_orchestration(source, entry, build)
 
     instead = [made("oter"), made("oter")]
     warning = f"{source} has no function 'oter', which is function_name in ORCHESTRATION; did you"

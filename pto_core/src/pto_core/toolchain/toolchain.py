@@ -102,16 +102,6 @@ class Toolchain:
         """Build one kernel for ``core_type`` ("aic" or "aiv"); raises CompileError."""
         return self.build_many([self.kernel(source, core_type, recipe, include_dirs)])[0]
 
-    def build_orchestration(
-        self,
-        source: Path,
-        entry: str | None,
-        build: OrchestrationBuild,
-        recipe: BuildRecipe = _HOST,
-    ) -> Path:
-        """Build one orchestration whose function is ``entry``; raises CompileError."""
-        return self.build_many([self.orchestration(source, entry, build, recipe)])[0]
-
     def kernel(
         self,
         source: Path,
