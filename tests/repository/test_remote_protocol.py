@@ -87,7 +87,7 @@ def test_remote_buffers():
     found = {row[0]: row[1].split("`, `") for row in rows(requests_table)}
     assert found == {
         str(kind.__struct_config__.tag): list(kind.__struct_fields__)
-        for kind in requests.BufferRequest.__subclasses__()
+        for kind in requests.BUFFER_REQUESTS
     }
     table = rows(content)
     push = memory.Push(address_space.Range(5, 8), b"abc")
