@@ -1,7 +1,9 @@
 """The tests of each package, in an environment that has only it and what its README names.
 
 The environments are links, so what costs time is the tests. Left out are native programs, which use
-no installed package, and the tests that run alone. The slow profile leaves the others to this file.
+no installed package, and the tests that run alone. The slow profile leaves the slow tests of
+plugins to this file. Other profiles run the other tests; the first of each file runs here, too.
+With ``--full``, all of them do.
 """
 
 from __future__ import annotations
@@ -53,11 +55,13 @@ def paths(folder: str) -> list[str]:
 
 @pytest.mark.timeout(900)  # the time limit of all tests of a package
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_package_passes_its_tests_without_others(folder: str, tmp_path: Path) -> None:
+def test_a_package_passes_its_tests_without_others(
+    folder: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     alone = make(tmp_path / "environment", distribution(folder), *needed(folder))
     options = (
         "-q",
-        "--profile=all",
+        f"--profile={'all' if request.config.getoption('full') else 'sample'}",
         "--no-skips",
         *(f"--ignore-glob=*/{name}" for name in NATIVE_FILES),
         "-p",

@@ -74,13 +74,23 @@ class Profiles:
         is_native = path.endswith(NATIVE_FILES)
         return path.startswith("plugins/") and not is_native and not self.runs_alone(node_id)
 
+    def sample(self, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Return the slow tests that run only without other plugins, and one test of each file."""
+        firsts = {item.nodeid.partition("::")[0]: item for item in reversed(items)}
+        return [
+            item
+            for item in items
+            if item is firsts[item.nodeid.partition("::")[0]]
+            or (self.runs_without_others(item.nodeid) and self.profile_of(item) == "slow")
+        ]
+
     def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
         """Return whether a test belongs to a profile, and to its pytest call for ``load``."""
         if any(map(item.get_closest_marker, OTHER_PROFILES)):
             return False
         if profile == "slow" and self.runs_without_others(item.nodeid):
             return False
-        in_profile = profile in ("all", self.profile_of(item))
+        in_profile = profile in ("all", "sample", self.profile_of(item))
         return in_profile and self.runs_alone(item.nodeid) == (load == "alone")
 
     def leaves_out(self, path: str, profile: str | None, load: str) -> bool:
@@ -104,7 +114,7 @@ def beginnings(node_id: str) -> list[str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("profiles of ./quickstart test")
-    group.addoption("--profile", choices=("quick", "slow", "all"), help="select by quick.toml")
+    group.addoption("--profile", choices=("quick", "slow", "all", "sample"))
     group.addoption("--load", choices=("parallel", "alone"), default="parallel")
     group.addoption("--costs", metavar="FILE", help="append the cost of each test to a file")
     group.addoption("--counts", metavar="FILE", help="write the number of tests by outcome")
@@ -129,7 +139,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     lists = Profiles.read()
     selected = [item for item in items if lists.selects(item, profile, load)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
+    if profile == "sample":
+        selected = lists.sample(selected)
+    config.hook.pytest_deselected(items=list(set(items) - set(selected)))
     items[:] = selected
 
 
