@@ -42,10 +42,11 @@ def figures(effort: Effort) -> Iterator[Figure]:
     """Measure the start of 1 and 4 hosts by each launcher, and the way back after a kill."""
     missing = {name: reason for name in SETTINGS if (reason := _missing(name))}
     for count in COUNTS:
+        started = effort.size(count)
         measures = {
-            name: partial(_start_s, name, count) for name in SETTINGS if name not in missing
+            name: partial(_start_s, name, started) for name in SETTINGS if name not in missing
         }
-        taken = interleaved({**measures, _FLOOR: partial(_bare_s, count)}, effort.repeats)
+        taken = interleaved({**measures, _FLOOR: partial(_bare_s, started)}, effort.repeats)
         for name in SETTINGS:
             yield Figure(
                 f"hosts, start of {count}, launcher {name}",

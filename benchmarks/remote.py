@@ -35,7 +35,7 @@ PAUSE_S = 0.002
 TASKS = 20_000
 SMALL_TASKS, SMALL_BYTES = 2000, 1024
 WINDOW = 256  # tasks in flight to one child; with fewer, the latency limits the rate
-BYTES = 64 << 20
+MIB = 64
 SESSIONS = 32
 SESSION_TASKS = 20
 START_BUDGET_S = 0.7
@@ -51,7 +51,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
         for given, suffix in ((None, "without keys"), (keys, "with CURVE")):
             with _agent(given) as address:
                 yield _start(effort, address, given, suffix)
-                with _Pair.open(address, given) as pair:
+                with _Pair.open(address, given, effort.size(MIB)) as pair:
                     yield from _tasks(effort, pair, suffix)
                     yield _small(effort, pair, suffix)
                     yield from _copies(effort, pair, suffix)
@@ -127,7 +127,7 @@ def _tasks(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
 
 
 def _small(effort: Effort, pair: _Pair, suffix: str) -> Figure:
-    count = min(effort.size(SMALL_TASKS), BYTES // SMALL_BYTES)
+    count = min(effort.size(SMALL_TASKS), pair.array.nbytes // SMALL_BYTES)
     taken = interleaved(
         {
             "far": lambda: pair.small_us(pair.far, count),
@@ -146,25 +146,25 @@ def _small(effort: Effort, pair: _Pair, suffix: str) -> Figure:
 
 def _copies(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
     yield Figure(
-        f"remote, first touch of an input of 64 MiB, {suffix}",
+        f"remote, first touch of an input of {MIB} MiB, {suffix}",
         "GB/s",
-        [BYTES / pair.push() / 1e9],
+        [pair.array.nbytes / pair.push() / 1e9],
         peer_name="bare pyzmq into touched memory",
-        peer=[bare(pair.is_secure, 0, BYTES >> 20)],
+        peer=[bare(pair.is_secure, 0, effort.size(MIB))],
     )
     taken = interleaved(
         {
             "changed": pair.push_changed,
-            "bare": lambda: bare(pair.is_secure, 0, BYTES >> 20),
+            "bare": lambda: bare(pair.is_secure, 0, effort.size(MIB)),
             "unchanged": pair.push,
             "read": pair.read,
             "trip": lambda: pair.trip_us(pair.far, effort.size(PARKED_TRIPS)) / 1e6,
         },
         effort.repeats,
     )
-    rates = [BYTES / seconds / 1e9 for seconds in taken["changed"]]
+    rates = [pair.array.nbytes / seconds / 1e9 for seconds in taken["changed"]]
     yield Figure(
-        f"remote, changed input of 64 MiB, {suffix}",
+        f"remote, changed input of {MIB} MiB, {suffix}",
         "GB/s",
         rates,
         peer_name="bare pyzmq",
@@ -180,7 +180,7 @@ def _copies(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
     )
     floors = [read + trip for read, trip in zip(taken["read"], taken["trip"], strict=True)]
     yield Figure(
-        f"remote, unchanged input of 64 MiB, {suffix}",
+        f"remote, unchanged input of {MIB} MiB, {suffix}",
         "ms",
         [seconds * 1e3 for seconds in taken["unchanged"]],
         peer_name="one read pass and a trip",
@@ -265,13 +265,13 @@ class _Pair:
 
     @classmethod
     @contextmanager
-    def open(cls, address: str, keys: Path | None) -> Iterator[_Pair]:
-        """Start both children, which have no children of their own."""
+    def open(cls, address: str, keys: Path | None, mib: int) -> Iterator[_Pair]:
+        """Start both children, which have no children of their own; make an array of ``mib``."""
         with Worker(level=4, child_window=WINDOW) as worker:
             step = worker.register(_nothing)
             far = worker.add_worker(Worker(level=3, host=address, keys=keys))
             near = worker.add_worker(Worker(level=3))
-            array = worker.shared_array((BYTES,), "uint8")
+            array = worker.shared_array((mib << 20,), "uint8")
             array[:] = 1
             worker.init()
             yield cls(keys is not None, worker, step, far, near, array)
