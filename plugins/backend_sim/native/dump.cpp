@@ -4,124 +4,29 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 
 #include "error.hpp"
-#include "pto/engine/tensor_region.hpp"
+#include "pto/engine/dumped_call.hpp"
 
 namespace pto::sim {
 namespace {
 
-// The data types of 2026-08, by their published codes; those without an equal are bytes.
-constexpr uint8_t kTypesOfChipTensors[] = {
-    PTO_DTYPE_FLOAT32,       PTO_DTYPE_FLOAT16, PTO_DTYPE_INT32,    PTO_DTYPE_INT16,
-    PTO_DTYPE_INT8,          PTO_DTYPE_UINT8,   PTO_DTYPE_BFLOAT16, PTO_DTYPE_INT64,
-    PTO_DTYPE_UINT64,        PTO_DTYPE_UINT16,  PTO_DTYPE_UINT32,   PTO_DTYPE_BOOL,
-    PTO_DTYPE_FLOAT8_E4M3FN, PTO_DTYPE_UINT8,   PTO_DTYPE_UINT8};
+// The memory of the simulator, for engine::DumpedCall. Kernels write to it without caches.
+struct DumpedMemory {
+  const DeviceMemory& memory;
 
-const uint64_t* arguments_of(const pto_payload& payload) {
-  return reinterpret_cast<const uint64_t*>(&payload + 1);
-}
-
-bool is_relative(const pto_payload& payload, uint32_t argument) {
-  return (payload.relative_args >> argument & 1) != 0;
-}
-
-// Only tasks of 2026-08 have contexts.
-bool is_of_2026_08(const pto_payload& payload) {
-  return payload.num_args == PTO_CONTEXT_ARGS + 2 && is_relative(payload, PTO_CONTEXT_ARGS + 1);
-}
-
-pto_dump_tensor described(const pto_tensor_data& tensor) {
-  pto_dump_tensor found{};
-  const uint64_t element = engine::kElementBytes[tensor.dtype];
-  found.dtype = static_cast<uint8_t>(tensor.dtype);
-  found.tag = tensor.tag;
-  found.address = tensor.buffer.addr + tensor.start_offset * element;
-  uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
-  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
-  uint64_t strides[PTO_MAX_DIMS] = {};
-  uint64_t stride = element;
-  for (uint32_t place = tensor.ndims; place-- > 0;) {
-    strides[dim_in_memory[place]] = stride;
-    stride *= tensor.raw_shapes[dim_in_memory[place]];
+  bool contains(uint64_t begin, uint64_t end) const {
+    const auto [base, bytes] = memory.whole();
+    return begin >= base && end <= base + bytes;
   }
-  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
-    if ((tensor.dropped >> dim & 1) != 0) continue;  // the program does not see this dimension
-    found.shapes[found.ndims] = tensor.shapes[dim];
-    found.strides[found.ndims++] = strides[dim];
+  bool find_buffer(uint64_t address, uint64_t* begin, uint64_t* end) const {
+    return memory.find_buffer(address, begin, end);
   }
-  return found;
-}
-
-pto_dump_tensor described(const pto_chip_tensor& tensor) {
-  pto_dump_tensor found{};
-  found.dtype = kTypesOfChipTensors[tensor.dtype];
-  const uint64_t element = engine::kElementBytes[found.dtype];
-  found.tag = PTO_ANY;
-  found.ndims = static_cast<uint8_t>(tensor.ndims);
-  found.address = tensor.buffer.addr + tensor.start_offset * element;
-  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
-    found.shapes[dim] = tensor.shapes[dim];
-    found.strides[dim] = tensor.strides[dim] * element;
-  }
-  return found;
-}
-
-// Return a hash of bytes. Each step maps the states of a lane one to one, so a change of one word
-// always changes the hash. The four lanes do not wait for each other.
-uint64_t hash_of(const char* bytes, uint64_t count) {
-  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;
-  constexpr uint64_t kLanes = 4;
-  const auto mixed = [](uint64_t lane, uint64_t word) {
-    return std::rotl((lane ^ word) * kOdd, 29);
-  };
-  uint64_t lanes[kLanes] = {1, 2, 3, 4};
-  uint64_t words[kLanes];
-  uint64_t at = 0;
-  for (; at + sizeof words <= count; at += sizeof words) {
-    std::memcpy(words, bytes + at, sizeof words);
-    for (uint64_t i = 0; i < kLanes; ++i) lanes[i] = mixed(lanes[i], words[i]);
-  }
-  std::fill_n(words, kLanes, 0);
-  std::memcpy(words, bytes + at, count - at);
-  uint64_t hash = count;
-  for (uint64_t i = 0; i < kLanes; ++i) hash = mixed(hash, mixed(lanes[i], words[i]));
-  return hash ^ hash >> 32;
-}
-
-bool is_dense(const pto_dump_tensor& view, uint32_t dim) {
-  uint64_t rest = engine::kElementBytes[view.dtype];
-  for (uint32_t at = view.ndims; at-- > dim; rest *= view.shapes[at])
-    if (view.strides[at] != rest && view.shapes[at] != 1) return false;
-  return true;
-}
-
-// Copy the elements of a view to `to`, in the order of its dimensions from `dim` on.
-char* gather(const pto_dump_tensor& view, uint32_t dim, const char* from, char* to) {
-  if (is_dense(view, dim)) {
-    uint64_t rest = engine::kElementBytes[view.dtype];
-    for (uint32_t at = dim; at < view.ndims; ++at) rest *= view.shapes[at];
-    std::memcpy(to, from, rest);
-    return to + rest;
-  }
-  for (uint64_t at = 0; at < view.shapes[dim]; ++at)
-    to = gather(view, dim + 1, from + at * view.strides[dim], to);
-  return to;
-}
-
-uint64_t hash_of(const pto_dump_tensor& view) {
-  const auto* elements = reinterpret_cast<const char*>(view.address);
-  if (is_dense(view, 0)) return hash_of(elements, view.bytes);
-  static thread_local std::vector<char> dense;
-  dense.resize(std::max<size_t>(dense.size(), view.bytes));
-  gather(view, 0, elements, dense.data());
-  return hash_of(dense.data(), view.bytes);
-}
+  void prepare(const char*, uint64_t) const {}
+};
 
 template <class Element>
 void put(std::vector<char>& record, const Element* elements, size_t count) {
@@ -191,109 +96,35 @@ void Dump::after(const Call& call, bool has_failed) noexcept {
   write(call, has_failed ? PTO_DUMP_AFTER_FAILURE : PTO_DUMP_AFTER, nullptr);
 }
 
-void Dump::add_tensor(const Call& call, uint32_t argument,
-                      std::vector<pto_dump_tensor>& found) const {
-  const uint64_t address = arguments_of(call.payload)[argument];
-  pto_dump_tensor view{};
-  if (is_of_2026_08(call.payload)) {
-    const auto& tensor = *reinterpret_cast<const pto_chip_tensor*>(address);
-    if (tensor.ndims > PTO_MAX_DIMS || tensor.dtype >= std::size(kTypesOfChipTensors)) return;
-    view = described(tensor);
-    view.buffer = tensor.buffer.addr;
-    view.buffer_bytes = tensor.buffer.size;
-  } else {
-    const auto& tensor = *reinterpret_cast<const pto_tensor_data*>(address);
-    const bool is_valid = tensor.ndims <= PTO_MAX_DIMS && tensor.dtype < PTO_DTYPE_COUNT;
-    if (!is_valid || engine::is_key(tensor)) return;
-    view = described(tensor);
-    view.buffer = tensor.buffer.addr;
-    view.buffer_bytes = tensor.buffer.size;
-  }
-  view.argument = argument;
-  view.bytes = engine::kElementBytes[view.dtype];
-  uint64_t last = view.address + view.bytes;
-  for (uint32_t dim = 0; dim < view.ndims; ++dim) {
-    view.bytes *= view.shapes[dim];
-    last += (view.shapes[dim] - 1) * view.strides[dim];
-  }
-  const auto [base, bytes] = memory_.whole();
-  if (view.bytes != 0 && view.address >= base && last <= base + bytes) found.push_back(view);
-}
-
-void Dump::add_buffer(uint64_t address, uint32_t argument,
-                      std::vector<pto_dump_tensor>& found) const {
-  pto_dump_tensor view{};
-  uint64_t end = 0;
-  if (!memory_.find_buffer(address, &view.address, &end)) return;
-  const auto is_same = [&](const pto_dump_tensor& one) { return one.address == view.address; };
-  if (std::any_of(found.begin(), found.end(), is_same)) return;
-  view.buffer = view.address;
-  view.bytes = view.buffer_bytes = view.shapes[0] = end - view.address;
-  view.strides[0] = 1;
-  view.argument = argument;
-  view.dtype = PTO_DTYPE_UINT8;
-  view.ndims = 1;
-  view.tag = PTO_ANY;
-  found.push_back(view);
-}
-
-std::vector<pto_dump_tensor> Dump::tensors_of(const Call& call) const {
-  const pto_payload& payload = call.payload;
-  const uint32_t count = is_of_2026_08(payload) ? PTO_CONTEXT_ARGS : payload.num_args;
-  std::vector<pto_dump_tensor> found;
-  for (uint32_t i = 0; i < count; ++i) {
-    if (is_relative(payload, i)) {
-      add_tensor(call, i, found);
-    } else if (payload.relative_args == 0) {
-      add_buffer(arguments_of(payload)[i], i, found);
-    }
-  }
-  return found;
-}
-
 void Dump::write(const Call& call, uint32_t phase, Slot* slot) noexcept try {
-  std::vector<pto_dump_tensor> tensors = tensors_of(call);
+  const DumpedMemory memory{memory_};
+  engine::DumpedCall<DumpedMemory> dumped(call.payload, memory);
+  pto_dump_record& head = dumped.head;
   const bool is_hashed = level_ == PTO_DUMP_HASHES;
-  if (is_hashed) {
-    std::erase_if(tensors, [](const pto_dump_tensor& one) {
-      return one.tag == PTO_TAG_INPUT || one.tag == PTO_TAG_NO_DEP;
-    });
-  }
-  pto_dump_record head{};
-  head.magic = PTO_DUMP_MAGIC;
-  head.task = call.payload.task;
-  head.address = reinterpret_cast<uint64_t>(&call.payload);
-  head.func_id = call.payload.func_id;
   head.core = call.core;
   head.phase = phase;
   head.is_together = call.is_together ? 1 : 0;
-  head.tensors = static_cast<uint32_t>(tensors.size());
   head.name = static_cast<uint32_t>(call.kernel.name.size());
   head.library = is_hashed ? 0 : static_cast<uint32_t>(call.kernel.path.size());
   head.payload = is_hashed ? 0 : call.payload_bytes;
-  uint64_t at =
-      sizeof head + tensors.size() * sizeof tensors[0] + head.name + head.library + head.payload;
-  for (pto_dump_tensor& tensor : tensors) {
-    tensor.at = is_hashed ? hash_of(tensor) : at;
-    if (!is_hashed) at += tensor.bytes;
+  if (is_hashed) {
+    dumped.hash();
+  } else {
+    dumped.place();
   }
-  head.bytes = at = (at + 7) & ~uint64_t{7};
   {
     const std::lock_guard lock(mutex_);
-    if (!fits(at, slot)) return lose();
+    if (!fits(head.bytes, slot)) return lose();
   }
   std::vector<char> record;
-  record.reserve(at);
+  record.reserve(head.bytes);
   put(record, &head, 1);
-  put(record, tensors.data(), tensors.size());
+  put(record, dumped.tensors, head.tensors);
   put(record, call.kernel.name.data(), head.name);
   put(record, call.kernel.path.data(), head.library);
   put(record, reinterpret_cast<const char*>(&call.payload), head.payload);
-  record.resize(at);
-  for (const pto_dump_tensor& tensor : tensors) {
-    if (is_hashed) break;
-    gather(tensor, 0, reinterpret_cast<const char*>(tensor.address), &record[tensor.at]);
-  }
+  record.resize(head.bytes);
+  if (!is_hashed) dumped.copy_elements(record.data());
   append(record, slot);
 } catch (const std::bad_alloc&) {
   const std::lock_guard lock(mutex_);

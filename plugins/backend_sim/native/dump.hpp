@@ -53,9 +53,6 @@ class Dump {
     uint64_t bytes = 0;
   };
 
-  std::vector<pto_dump_tensor> tensors_of(const Call& call) const;
-  void add_tensor(const Call& call, uint32_t argument, std::vector<pto_dump_tensor>& found) const;
-  void add_buffer(uint64_t address, uint32_t argument, std::vector<pto_dump_tensor>& found) const;
   void write(const Call& call, uint32_t phase, Slot* slot) noexcept;
   void append(std::vector<char>& record, Slot* slot);
   // Called with the mutex. Whether a record can be written; see append() for `slot`.

@@ -27,7 +27,7 @@
 #include "pto/abi/backend.h"
 
 #define PTO_A2A3_MAGIC 0x33324150u /* "PA23", first word of each block that the host writes */
-#define PTO_A2A3_VERSION 3u        /* of this header; a device rejects any other version */
+#define PTO_A2A3_VERSION 4u        /* of this header; a device rejects any other version */
 
 #define PTO_A2A3_AICPU_SYMBOL "pto_a2a3_serve"
 /* The executor: the name under which its image is launched, and the entries of its two halves. */
@@ -60,7 +60,8 @@ typedef struct pto_a2a3_launch {
   uint64_t graph;  /* RUN: address of the exported graph; 0: the orchestration builds it */
   uint64_t graph_bytes;
   uint64_t core_launch; /* RUN: pto_a2a3_core_launch.launch */
-  uint64_t reserved[5]; /* 0 */
+  uint64_t dump;        /* RUN: address of a pto_a2a3_dump; 0: no task is dumped */
+  uint64_t reserved[4]; /* 0 */
 } pto_a2a3_launch;
 
 PTO_ABI_ASSERT(sizeof(pto_a2a3_launch) == 128, "pto_a2a3_launch");
@@ -141,6 +142,45 @@ typedef struct pto_a2a3_attach {
 
 PTO_ABI_ASSERT(sizeof(pto_a2a3_attach) == 128, "pto_a2a3_attach");
 
+typedef struct pto_a2a3_range {
+  uint64_t begin, end;
+} pto_a2a3_range;
+
+/* What a RUN dumps: the calls that select all, a kernel or a task. The host writes it before RUN,
+ * and the device writes the last line. Kernels, tasks and buffers follow it, each in ascending
+ * order, then the records of pto/abi/dump.h. In place of its name, a record has the address of the
+ * kernel, and it has no library.
+ *
+ * Until the device has written a record completely, its phase is PTO_DUMP_DROPPED. So all records
+ * before `end` can be read after a loss of the device. */
+typedef struct pto_a2a3_dump {
+  uint32_t magic;
+  uint32_t level;       /* PTO_DUMP_* */
+  uint32_t is_for_all;  /* 1: every call is selected */
+  uint32_t num_kernels; /* addresses, as in pto_payload */
+  uint32_t num_tasks;   /* as in pto_payload */
+  uint32_t num_buffers; /* pto_a2a3_range: device memory of the program that is not of the pool */
+  uint64_t records;     /* offset of the first record from here */
+  uint64_t limit;       /* most bytes of all records */
+  uint64_t pad[3];
+  uint64_t end;  /* bytes of the records */
+  uint64_t lost; /* records that were not written */
+  uint64_t end_pad[6];
+} pto_a2a3_dump;
+
+PTO_ABI_ASSERT(offsetof(pto_a2a3_dump, end) == PTO_A2A3_LINE, "pto_a2a3_dump.end");
+PTO_ABI_ASSERT(sizeof(pto_a2a3_dump) == 2 * PTO_A2A3_LINE, "pto_a2a3_dump");
+
+/* The access log of a RUN with pto_call_config.enable_dep_gen, which the device writes at its end.
+ * The rows of pto/abi/access_log.h follow, then the names of files, each with a zero at its end.
+ * The rows have the offset of a name from here in place of a pointer. */
+typedef struct pto_a2a3_access_log {
+  uint64_t bytes; /* from here to the end of the last name */
+  uint64_t num_tasks;
+  uint64_t num_accesses;
+  uint64_t num_events;
+} pto_a2a3_access_log;
+
 #define PTO_A2A3_STATISTICS 128
 #define PTO_A2A3_EXPLANATION 16384
 
@@ -154,7 +194,7 @@ typedef struct pto_a2a3_status {
   uint32_t command;
   pto_status status;
   uint64_t handle;
-  uint64_t address;
+  uint64_t address; /* RUN: of a pto_a2a3_access_log; 0: none */
   /* INIT: PTO_A2A3_PLANNING. LOAD: PTO_A2A3_PRINTS. ATTACH: PTO_RUNTIME_* of the variant */
   uint32_t capabilities;
   uint32_t max_args;

@@ -49,6 +49,11 @@ class CoreLink {
 
   // Passes a task to the core, which must be free.
   void dispatch(const pto_payload& payload, uint32_t length) {
+    place(payload, length);
+    start();
+  }
+  // The two steps of dispatch(): in between, the slot has the task.
+  void place(const pto_payload& payload, uint32_t length) {
     sequence_ = sequence_ == PTO_SEQUENCE_MAX ? 1 : sequence_ + 1;
     Access::store(&slot_->sequence, sequence_);
     Access::store(&slot_->length, length);
@@ -56,8 +61,8 @@ class CoreLink {
     place_arguments(payload);
     Access::clean(slot_, offsetof(pto_a2a3_slot, payload) + length);
     Access::order_stores();
-    Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, sequence_);
   }
+  void start() { Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, sequence_); }
 
   // Returns the state of the newest task. When it has finished, its outputs can be read.
   CoreTaskState poll() {
@@ -68,6 +73,14 @@ class CoreLink {
     }
     return value == PTO_A2A3_COND_FAULT && has_fault() ? CoreTaskState::faulted
                                                        : CoreTaskState::running;
+  }
+
+  // Returns whether the newest task has faulted. COND may be that of an earlier task: it changes
+  // when the core takes the new one.
+  bool has_fault() {
+    Access::order_loads();
+    Access::invalidate(report_, sizeof *report_);
+    return Access::load(&report_->expected) == sequence_;
   }
 
   // The number of the newest task.
@@ -92,13 +105,6 @@ class CoreLink {
 
  private:
   uint32_t cond() const { return Access::load_register(page_ + PTO_A2A3_COND); }
-
-  // The fault may be that of an earlier task: COND changes when the core takes the new one.
-  bool has_fault() {
-    Access::order_loads();
-    Access::invalidate(report_, sizeof *report_);
-    return Access::load(&report_->expected) == sequence_;
-  }
 
   // Turns the offsets in the arguments into addresses in the slot.
   void place_arguments(const pto_payload& payload) {

@@ -94,7 +94,13 @@ pto_status Cores::name_lost(uint32_t core, pto_error& error) const {
 }
 
 void Cores::dispatch(const pto_dispatch& dispatch) {
-  links_[dispatch.core].dispatch(*dispatch.payload, dispatch.length);
+  CoreLink<Aicpu>& link = links_[dispatch.core];
+  link.place(*dispatch.payload, dispatch.length);
+  if (dump_.is_on()) {
+    const bool is_together = (dispatch.flags & PTO_DISPATCH_TOGETHER) != 0;
+    dump_.before(slot(dispatch.core), dispatch.core, is_together);
+  }
+  link.start();
 }
 
 void Cores::poll(pto_core_mask& in_flight, pto_poll_result& result) {
@@ -103,6 +109,7 @@ void Cores::poll(pto_core_mask& in_flight, pto_poll_result& result) {
     CoreLink<Aicpu>& link = links_[core];
     const CoreTaskState state = link.poll();
     if (state == CoreTaskState::running) continue;
+    if (dump_.is_on()) dump_.after(slot(core), core, state == CoreTaskState::faulted);
     engine::insert(result.done, core);
     if (state == CoreTaskState::faulted) engine::insert(result.faulted, core);
     engine::remove(in_flight, core);

@@ -9,6 +9,7 @@
 #include "abi/launch.h"
 #include "core/core_link.hpp"
 #include "device/access.hpp"
+#include "device/dump.hpp"
 #include "pto/abi/backend.h"
 #include "pto/engine/core_mask.hpp"
 
@@ -17,6 +18,7 @@ namespace pto::a2a3 {
 class Cores {
  public:
   void open(const pto_a2a3_device& config);
+  DeviceDump& dump() { return dump_; }
 
   // Waits until each core of the run has reported and is ready.
   pto_status start(const pto_topology& topology, uint64_t launch, pto_error& error);
@@ -57,6 +59,7 @@ class Cores {
   uint64_t timeout_ns_ = 0;
   uint32_t count_ = 0;  // of the run
   const pto_topology* topology_ = nullptr;
+  DeviceDump dump_;
   CoreLink<Aicpu> links_[PTO_MAX_CORES];
   Counter counters_[PTO_MAX_CORES];
 };
@@ -81,6 +84,8 @@ pto_status Cores::stop(uint64_t launch, IsAbandoned is_abandoned, pto_error& err
       if (is_late || is_abandoned()) return name_lost(core, error);
       if (!link.has_left()) Aicpu::rest(seen);
     }
+    // It had a task when the run ended.
+    if (dump_.is_on() && is_busy(core)) dump_.after(slot(core), core, link.has_fault());
     progress_->finished[core] = link.sequence();
     link.close();
   }

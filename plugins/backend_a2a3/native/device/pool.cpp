@@ -31,7 +31,7 @@ pto_status Pool::allocate(uint64_t bytes, Owner owner, uint64_t* address) {
   for (uint32_t i = 0; i <= blocks_.count(); ++i) {
     const uint64_t limit = i < blocks_.count() ? blocks_[i].address : end_;
     if (limit - start >= needed) {
-      if (!blocks_.insert(i, {start, needed, owner})) return PTO_ERROR_MEMORY;
+      if (!blocks_.insert(i, {start, needed, bytes, owner})) return PTO_ERROR_MEMORY;
       used_ += needed;
       if (used_ > peak_) peak_ = used_;
       *address = start;
@@ -42,8 +42,7 @@ pto_status Pool::allocate(uint64_t bytes, Owner owner, uint64_t* address) {
   return PTO_ERROR_MEMORY;
 }
 
-pto_status Pool::free(uint64_t address) {
-  const Lock lock(locked_);
+uint32_t Pool::find_first(uint64_t address) const {
   uint32_t first = 0;
   for (uint32_t rest = blocks_.count(); rest > 0;) {
     const uint32_t half = rest / 2;
@@ -54,9 +53,24 @@ pto_status Pool::free(uint64_t address) {
       rest = half;
     }
   }
+  return first;
+}
+
+pto_status Pool::free(uint64_t address) {
+  const Lock lock(locked_);
+  const uint32_t first = find_first(address);
   if (first == blocks_.count() || blocks_[first].address != address) return PTO_ERROR_ADDRESS;
   remove(first);
   return PTO_OK;
+}
+
+bool Pool::find(uint64_t address, uint64_t* begin, uint64_t* end) {
+  const Lock lock(locked_);
+  const uint32_t next = find_first(address + 1);
+  if (next == 0 || address - blocks_[next - 1].address >= blocks_[next - 1].asked) return false;
+  *begin = blocks_[next - 1].address;
+  *end = *begin + blocks_[next - 1].asked;
+  return true;
 }
 
 void Pool::free_all(Owner owner) {

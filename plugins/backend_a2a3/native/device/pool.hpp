@@ -25,6 +25,9 @@ class Pool {
   // Returns PTO_ERROR_ADDRESS if no block starts at `address`.
   pto_status free(uint64_t address);
   void free_all(Owner owner);
+  // Returns whether a block contains `address`. The block ends with the bytes that were asked for.
+  bool find(uint64_t address, uint64_t* begin, uint64_t* end);
+  bool contains(uint64_t begin, uint64_t end) const { return begin >= begin_ && end <= end_; }
 
   uint64_t bytes() const { return end_ - begin_; }
   uint64_t used() const { return used_; }
@@ -38,10 +41,13 @@ class Pool {
   struct Block {
     uint64_t address;
     uint64_t bytes;  // a multiple of kAlignment
+    uint64_t asked;
     Owner owner;
   };
   class Lock;
 
+  // Returns the index of the first block that does not start before `address`.
+  uint32_t find_first(uint64_t address) const;
   void remove(uint32_t index);
 
   std::atomic<bool> locked_{false};

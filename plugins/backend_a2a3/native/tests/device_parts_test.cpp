@@ -1,5 +1,5 @@
 // Parts of the device library by themselves: the memory pool, the choice of AICPU threads, the log,
-// the texts of kernels, and the cores of a run.
+// the texts of kernels, the cores of a run, and its dump.
 #include <atomic>
 #include <map>
 #include <memory>
@@ -10,6 +10,7 @@
 
 #include "check.hpp"
 #include "device/cores.hpp"
+#include "device/dump.hpp"
 #include "device/gate.hpp"
 #include "device/log.hpp"
 #include "device/pool.hpp"
@@ -436,6 +437,124 @@ TEST(a_finished_task_is_reported_once_and_counted) {
     CHECK(!run.cores.is_busy(5));
   }
   CHECK_EQUAL(run.stop(1), PTO_OK);
+}
+
+// A dump in memory of the host. Each task of core c has one argument: an address in its buffer.
+struct DumpInMemory {
+  static constexpr uint32_t kCores = 4;
+  static constexpr uint64_t kPayload = sizeof(pto_payload) + sizeof(uint64_t);
+  static constexpr uint64_t kElements = 24;
+  // with the address of the kernel in place of its name, and one tensor
+  static constexpr uint64_t kRecord =
+      sizeof(pto_dump_record) + sizeof(pto_dump_tensor) + 8 + kPayload + kElements;
+
+  struct alignas(64) {
+    pto_a2a3_dump head{};
+    uint64_t kernels[2] = {10, 30};
+    uint64_t tasks[1] = {77};
+    pto_a2a3_range buffers[kCores];
+    uint64_t pad[5];
+    char records[1 << 20];
+  } memory;
+  uint64_t arrays[kCores][kElements / 8] = {};
+  pto_a2a3_slot slots[kCores] = {};
+  Pool pool;
+  pto::a2a3::DeviceDump dump;
+
+  DumpInMemory(uint32_t level, uint64_t limit) {
+    memory.head.level = level;
+    memory.head.num_kernels = 2;
+    memory.head.num_tasks = 1;
+    memory.head.num_buffers = kCores;
+    memory.head.records = offsetof(decltype(memory), records);
+    memory.head.limit = limit;
+    for (uint32_t core = 0; core < kCores; ++core) {
+      const auto begin = reinterpret_cast<uint64_t>(arrays[core]);
+      memory.buffers[core] = {begin, begin + kElements};
+      slots[core].length = kPayload;
+      slots[core].payload.num_args = 1;
+      *pto_payload_args(&slots[core].payload) = begin + 8;
+    }
+    dump.begin(reinterpret_cast<uint64_t>(&memory.head), pool);
+  }
+
+  void call(uint32_t core, uint64_t kernel, uint64_t task, bool has_failed = false) {
+    slots[core].payload.kernel = kernel;
+    slots[core].payload.task = task;
+    dump.before(slots[core], core, false);
+    arrays[core][1] += task;
+    dump.after(slots[core], core, has_failed);
+  }
+  // The phase, the task and the second word of the array of each record.
+  struct Found {
+    uint32_t phase;
+    uint64_t task, word;
+    bool operator==(const Found&) const = default;
+  };
+  std::vector<Found> found(uint32_t core) const {
+    std::vector<Found> all;
+    pto_dump_record record;
+    for (uint64_t at = 0; at < memory.head.end; at += record.bytes) {
+      std::memcpy(&record, memory.records + at, sizeof record);
+      CHECK_EQUAL(record.magic, PTO_DUMP_MAGIC);
+      CHECK_EQUAL(record.bytes, (kRecord + 7) & ~uint64_t{7});
+      if (record.core != core) continue;
+      uint64_t word = 0;
+      std::memcpy(&word, memory.records + at + kRecord - kElements + 8, sizeof word);
+      all.push_back({record.phase, record.task, word});
+    }
+    return all;
+  }
+};
+
+TEST(selected_calls_are_recorded_before_and_after) {
+  DumpInMemory run(PTO_DUMP_ALL, sizeof run.memory.records);
+  run.call(2, 10, 5);
+  run.call(2, 20, 6);
+  run.call(2, 20, 77, true);
+  const std::vector<DumpInMemory::Found> expected = {{PTO_DUMP_BEFORE, 5, 0},
+                                                     {PTO_DUMP_AFTER, 5, 5},
+                                                     {PTO_DUMP_BEFORE, 77, 11},
+                                                     {PTO_DUMP_AFTER_FAILURE, 77, 88}};
+  CHECK(run.found(2) == expected);
+  CHECK_EQUAL(run.memory.head.lost, uint64_t{0});
+  run.dump.begin(0, run.pool);
+  CHECK(!run.dump.is_on());
+}
+
+TEST(calls_without_a_failure_share_one_record_if_only_failures_are_kept) {
+  DumpInMemory run(PTO_DUMP_FAILED, sizeof run.memory.records);
+  for (uint64_t task = 1; task <= 3; ++task) run.call(1, 30, task);
+  const std::vector<DumpInMemory::Found> dropped = {{PTO_DUMP_DROPPED, 3, 3}};
+  CHECK(run.found(1) == dropped);
+  run.call(1, 30, 4, true);
+  const std::vector<DumpInMemory::Found> failed = {{PTO_DUMP_BEFORE, 4, 6},
+                                                   {PTO_DUMP_AFTER_FAILURE, 4, 10}};
+  CHECK(run.found(1) == failed);
+}
+
+TEST(records_that_do_not_fit_are_counted) {
+  DumpInMemory run(PTO_DUMP_OUTPUTS, 3 * DumpInMemory::kRecord);
+  for (uint64_t task = 1; task <= 5; ++task) run.call(0, 10, task);
+  CHECK_EQUAL(run.found(0).size(), size_t{3});
+  CHECK_EQUAL(run.memory.head.lost, uint64_t{2});
+}
+
+TEST(several_threads_record_at_the_same_time) {
+  constexpr uint64_t kTasks = 300;
+  DumpInMemory run(PTO_DUMP_ALL, sizeof run.memory.records);
+  std::vector<std::thread> threads;
+  for (uint32_t core = 0; core < DumpInMemory::kCores; ++core) {
+    threads.emplace_back([&run, core] {
+      for (uint64_t task = 0; task < kTasks; ++task) run.call(core, 10, task);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t core = 0; core < DumpInMemory::kCores; ++core) {
+    const auto found = run.found(core);
+    CHECK_EQUAL(found.size() + 0, size_t{2 * kTasks});
+    CHECK_EQUAL(found.back().word, kTasks * (kTasks - 1) / 2);
+  }
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class Ascend:
 
     name = "a2a3"
     api_version = API_VERSION
-    capabilities = frozenset({"threads", "streams"})
+    capabilities = frozenset({"threads", "streams", "dump"})
     dlpack_device_type = 12  # kDLExtDev, which torch_npu uses
     stream_attribute = "npu_stream"  # of torch_npu.npu.Stream
 

@@ -32,7 +32,7 @@ _FLAGS = ("-shared", "-fPIC", "-ffp-contract=off")
 # Of other libraries, a variant needs functions of the C library only.
 _RUNTIME_FLAGS = ("-nostdlib", "-Wl,--no-as-needed", "-lc")
 _EXECUTOR = "pto_a2a3_executor_0_mix_aic"
-_DEVICE_SOURCES = ("cores", "device", "entry", "loader", "platform", "pool", "run")
+_DEVICE_SOURCES = ("cores", "device", "dump", "entry", "loader", "platform", "pool", "run")
 
 
 def aicpu_recipe(kind: str) -> BuildRecipe:

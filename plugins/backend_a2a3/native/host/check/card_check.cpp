@@ -223,7 +223,7 @@ class Check {
     run.config = &config;
     const auto* image = reinterpret_cast<const char*>(&graph);
     pto_status status = kernels_.prepare_run(error);
-    if (status == PTO_OK) status = aicpu_.start(run, 0, {image, sizeof graph}, error);
+    if (status == PTO_OK) status = aicpu_.start(run, 0, {image, sizeof graph}, 0, error);
     if (status != PTO_OK) return status;
     if (aicpu_.wait(kRunNs) == PTO_PENDING) {
       aicpu_.mailbox().abort(nullptr, true);

@@ -301,7 +301,7 @@ pto_status AicpuDevice::read_answer(pto_error* error) {
 }
 
 pto_status AicpuDevice::start(const pto_run& run, uint64_t orchestration,
-                              std::span<const char> graph, pto_error* error) {
+                              std::span<const char> graph, uint64_t dump, pto_error* error) {
   CardMemory& memory = card_.memory();
   failure_ = {};
   std::vector<uint64_t> image(engine::run_image_bytes(run) / sizeof(uint64_t));
@@ -312,12 +312,12 @@ pto_status AicpuDevice::start(const pto_run& run, uint64_t orchestration,
     status = memory.allocate(graph.size(), &graph_, error);
     if (status == PTO_OK) status = memory.copy_in(graph_, graph.data(), graph.size(), error);
   }
-  return status == PTO_OK ? launch(run, orchestration, graph.size(), error) : status;
+  return status == PTO_OK ? launch(run, orchestration, graph.size(), dump, error) : status;
 }
 
 // Launches the cores, then the AICPU threads: this order starts faster.
 pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint64_t graph_bytes,
-                               pto_error* error) {
+                               uint64_t dump, pto_error* error) {
   uint32_t blocks = 0;
   pto_status status = host::find_blocks(run.config, card_.blocks(), &blocks, error);
   if (status != PTO_OK) return status;
@@ -326,6 +326,7 @@ pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint6
   pto_a2a3_launch aicpu = describe(PTO_A2A3_RUN, engine::run_image_bytes(run), orchestration);
   aicpu.graph = graph_;
   aicpu.graph_bytes = graph_bytes;
+  aicpu.dump = dump;
   status = card_.launch_cores(executor_, blocks, &cores, sizeof cores, error);
   if (status != PTO_OK) return status;
   latest_end_ns_ = now_ns() + limit_ns(card_);

@@ -100,9 +100,9 @@ class AicpuDevice {
   pto_status detach(pto_error* error);
 
   // Starts a run of an orchestration, which is a handle of load(), or of a graph that an instance
-  // on the host has exported.
+  // on the host has exported. `dump` is the address of a pto_a2a3_dump, or 0.
   pto_status start(const pto_run& run, uint64_t orchestration, std::span<const char> graph,
-                   pto_error* error);
+                   uint64_t dump, pto_error* error);
   // Returns PTO_OK when the run has ended, even if it failed, and PTO_PENDING after `timeout_ns`.
   pto_status wait(int64_t timeout_ns);
   // Returns the outcome of the run. Then answer() has its report and its statistics.
@@ -128,7 +128,7 @@ class AicpuDevice {
   pto_a2a3_launch describe(uint32_t command, size_t bytes, uint64_t handle);
   pto_status read_answer(pto_error* error);
 
-  pto_status launch(const pto_run& run, uint64_t orchestration, uint64_t graph_bytes,
+  pto_status launch(const pto_run& run, uint64_t orchestration, uint64_t graph_bytes, uint64_t dump,
                     pto_error* error);
   bool has_lost_answer();
 

@@ -191,7 +191,7 @@ pto_status Kernels::load(const pto_kernel_source& source, uint64_t* address, pto
   const bool prints = (aicpu_.answer().capabilities & PTO_A2A3_PRINTS) != 0;
   if (prints) status = aicpu_.texts().add(*address, source.name, error);
   if (status == PTO_OK) {
-    kernels_[*address] = handle;
+    kernels_[*address] = {handle, source.name, source.path};
   } else {
     aicpu_.unload(handle, nullptr);
   }
@@ -217,7 +217,7 @@ pto_status Kernels::upload(const std::string& file, const pto_kernel_source& sou
     return status;
   }
   *address = start + code.entry;
-  kernels_[*address] = 0;
+  kernels_[*address] = {0, source.name, source.path};
   blocks_.push_back(block);
   has_new_code_ = true;
   return PTO_OK;
@@ -226,7 +226,7 @@ pto_status Kernels::upload(const std::string& file, const pto_kernel_source& sou
 pto_status Kernels::unload(uint64_t address) {
   const auto found = kernels_.find(address);
   if (found == kernels_.end()) return PTO_ERROR_USAGE;
-  const uint64_t library = found->second;
+  const uint64_t library = found->second.library;
   kernels_.erase(found);
   return library != 0 ? aicpu_.unload(library, nullptr) : PTO_OK;
 }

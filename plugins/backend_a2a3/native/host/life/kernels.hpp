@@ -44,6 +44,13 @@ class Kernels {
   pto_status unload(uint64_t address);
   // To be called before each launch.
   pto_status prepare_run(pto_error* error);
+  struct Kernel {
+    uint64_t library;  // handle of a shared library; 0: uploaded code
+    std::string name;
+    std::string path;
+  };
+  // By the address that load() returned.
+  const std::map<uint64_t, Kernel>& all() const noexcept { return kernels_; }
   // Frees all uploaded code; on an unusable card it is forgotten. AicpuDevice::close() unloads the
   // libraries.
   void close();
@@ -54,8 +61,8 @@ class Kernels {
 
   Card& card_;
   AicpuDevice& aicpu_;
-  std::map<uint64_t, uint64_t> kernels_;  // entry -> handle of a shared library; 0: uploaded code
-  std::vector<uint64_t> blocks_;          // of device memory with code, also of unloaded kernels
+  std::map<uint64_t, Kernel> kernels_;
+  std::vector<uint64_t> blocks_;  // of device memory with code, also of unloaded kernels
   bool has_new_code_ = false;
 };
 

@@ -62,8 +62,8 @@ void close(void* handle, pto_leak_report* leaks) {
 }
 
 constexpr pto_backend_api make_table() {
-  pto_backend_api api =
-      host::backend_table<CardDevice>("a2a3", PTO_BACKEND_THREADS | PTO_BACKEND_STREAMS);
+  pto_backend_api api = host::backend_table<CardDevice>(
+      "a2a3", PTO_BACKEND_THREADS | PTO_BACKEND_STREAMS | PTO_BACKEND_DUMP);
   api.open = open;
   api.close = close;
   return api;

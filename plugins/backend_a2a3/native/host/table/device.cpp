@@ -58,6 +58,35 @@ Result on_host(void* runtime, Arguments... arguments) {
 
 }  // namespace
 
+pto_status CardAccessLog::read(CardMemory& memory, uint64_t address, pto_error* error) {
+  pto_a2a3_access_log head = {};
+  pto_status status = memory.copy_out(&head, address, sizeof head, error);
+  if (status == PTO_OK) bytes_.resize(head.bytes);
+  if (status == PTO_OK) status = memory.copy_out(bytes_.data(), address, bytes_.size(), error);
+  if (status != PTO_OK) {
+    bytes_.clear();
+    return status;
+  }
+  auto* tasks = reinterpret_cast<pto_logged_task*>(bytes_.data() + sizeof head);
+  auto* events = reinterpret_cast<pto_logged_event*>(
+      reinterpret_cast<pto_tensor_data*>(tasks + head.num_tasks) + head.num_accesses);
+  const auto name = [&](const char*& file) {
+    if (file != nullptr) file = bytes_.data() + reinterpret_cast<uintptr_t>(file);
+  };
+  for (uint64_t i = 0; i < head.num_tasks; ++i) name(tasks[i].file);
+  for (uint64_t i = 0; i < head.num_events; ++i) name(events[i].file);
+  return status;
+}
+
+pto_access_log CardAccessLog::content() const {
+  if (bytes_.empty()) return {};
+  const auto& head = *reinterpret_cast<const pto_a2a3_access_log*>(bytes_.data());
+  const auto* tasks = reinterpret_cast<const pto_logged_task*>(&head + 1);
+  const auto* accesses = reinterpret_cast<const pto_tensor_data*>(tasks + head.num_tasks);
+  const auto* events = reinterpret_cast<const pto_logged_event*>(accesses + head.num_accesses);
+  return {tasks, accesses, events, head.num_tasks, head.num_accesses, head.num_events};
+}
+
 pto_status CardDevice::open(int32_t number, const Options& options, pto_error* error) {
   DeviceImages images;
   AicpuOptions settings;
@@ -110,7 +139,7 @@ pto_status CardDevice::attach(const pto_attachment* attachment, const pto_option
   const std::span all(options, num_options);
   pto_status status = attach_on_device(path, attachment->variant, all, error);
   if (status != PTO_OK) return status;
-  fill_table(attachment->variant);
+  fill_table(*attachment);
   if (attachment->api->export_graph != nullptr) {
     status = attach_on_host(attachment->api, all, error);
     if (status != PTO_OK) detach();
@@ -146,9 +175,9 @@ pto_status CardDevice::attach_on_host(const pto_runtime_api* api,
 
 // Without the calls of the host's instance, the proxy has no submit path: the orchestration runs on
 // the device.
-void CardDevice::fill_table(const char* variant) {
+void CardDevice::fill_table(const pto_attachment& attachment) {
   const pto_a2a3_status& answer = aicpu_.answer();
-  variant_name_ = variant;
+  variant_name_ = attachment.variant;
   table_ = {};
   table_.abi_version = PTO_ABI_VERSION;
   table_.struct_size = sizeof table_;
@@ -163,6 +192,10 @@ void CardDevice::fill_table(const char* variant) {
   };
   table_.explain = [](void* runtime, char* out, size_t capacity) {
     return device_of(runtime).explain(out, capacity);
+  };
+  if (attachment.api->access_log == nullptr) return;
+  table_.access_log = [](void* runtime, pto_access_log* log) {
+    *log = device_of(runtime).access_log();
   };
 }
 
@@ -193,6 +226,7 @@ void CardDevice::detach() {
 pto_status CardDevice::start(const pto_run* run, pto_error* error) {
   refused_ = PTO_OK;
   explanation_.restart();
+  log_of_run_.clear();
   uint32_t blocks = 0;
   pto_status status = enter(card_.session(), error);
   if (status == PTO_OK) status = host::find_blocks(run->config, card_.blocks(), &blocks, error);
@@ -222,8 +256,15 @@ void CardDevice::launch(uint64_t orchestration) {
     if (refused_ == PTO_OK) graph = host_->take();
   }
   if (refused_ == PTO_OK) refused_ = kernels_.prepare_run(&refusal_);
-  if (refused_ == PTO_OK) refused_ = aicpu_.start(*run_, orchestration, graph, &refusal_);
+  std::vector<pto_a2a3_range> buffers;
+  buffers_.list(buffers);
+  if (host_ != nullptr) host_->buffers().list(buffers);
+  if (refused_ == PTO_OK) refused_ = dump_.begin(run_->config, std::move(buffers), &refusal_);
+  if (refused_ == PTO_OK) {
+    refused_ = aicpu_.start(*run_, orchestration, graph, dump_.address(), &refusal_);
+  }
   is_running_ = refused_ == PTO_OK;
+  if (!is_running_) dump_.end();
 }
 
 pto_status CardDevice::wait(int64_t timeout_ns) {
@@ -231,16 +272,22 @@ pto_status CardDevice::wait(int64_t timeout_ns) {
 }
 
 pto_status CardDevice::finish(pto_run_report* report, pto_error* error) {
-  const pto_status status = refused_ == PTO_OK ? aicpu_.finish(error) : refused_;
+  pto_status status = refused_ == PTO_OK ? aicpu_.finish(error) : refused_;
   if (refused_ != PTO_OK && error != nullptr) *error = refusal_;
   is_running_ = false;
   run_ = nullptr;
+  dump_.end();
   const pto_a2a3_status& answer = aicpu_.answer();
   if (report != nullptr) *report = refused_ == PTO_OK ? answer.report : pto_run_report{};
   const uint32_t count = std::min<uint32_t>(answer.num_statistics, PTO_A2A3_STATISTICS);
   statistics_.assign(answer.statistics, answer.statistics + count);
   explanation_.finish(
       {answer.explanation, std::min<size_t>(answer.explanation_bytes, sizeof answer.explanation)});
+  if (refused_ == PTO_OK && answer.address != 0 && card_.is_usable()) {
+    const pto_status read =
+        log_of_run_.read(card_.memory(), answer.address, status == PTO_OK ? error : nullptr);
+    if (status == PTO_OK) status = read;
+  }
   if (host_ == nullptr) return status;
   const pto_status finished = host_->finish(status == PTO_OK, error);
   if (report != nullptr) host_->describe(*report);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "life/dump.hpp"
 #include "life/kernels.hpp"
 #include "pto/abi/backend.h"
 #include "table/host_graph.hpp"
@@ -47,6 +48,18 @@ class Explanation {
   mutable std::mutex mutex_;
   std::string text_;
   bool is_final_ = false;
+};
+
+// The access log that the device has written (pto_a2a3_access_log). One thread at a time calls.
+class CardAccessLog {
+ public:
+  void clear() { bytes_.clear(); }
+  // Copies the log at a device address.
+  pto_status read(CardMemory& memory, uint64_t address, pto_error* error);
+  pto_access_log content() const;
+
+ private:
+  std::vector<char> bytes_;
 };
 
 class CardDevice {
@@ -101,6 +114,7 @@ class CardDevice {
   uint32_t statistics(pto_statistic* out, uint32_t capacity) const;
   // Of the current run or the last one. Any thread may call it, at any time.
   size_t explain(char* out, size_t capacity);
+  pto_access_log access_log() const { return log_of_run_.content(); }
   // The instance that builds the graph; only if attach() returned a table with a submit path.
   HostGraph& host() noexcept { return *host_; }
 
@@ -109,7 +123,7 @@ class CardDevice {
                               std::span<const pto_option> options, pto_error* error);
   pto_status attach_on_host(const pto_runtime_api* api, std::span<const pto_option> options,
                             pto_error* error);
-  void fill_table(const char* variant);
+  void fill_table(const pto_attachment& attachment);
   void fill_host_calls();
   void launch(uint64_t orchestration);
 
@@ -119,6 +133,8 @@ class CardDevice {
   AicpuDevice aicpu_;
   Buffers buffers_;
   Kernels kernels_{card_, aicpu_};
+  RunDump dump_{card_, kernels_};
+  CardAccessLog log_of_run_;
   uint64_t variant_ = 0;  // handle of its library; 0: no variant is attached
   std::string variant_name_;
   pto_runtime_api table_ = {};  // of the proxy

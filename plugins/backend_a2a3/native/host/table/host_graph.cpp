@@ -54,6 +54,12 @@ pto_leak_report Buffers::describe() const {
   return report;
 }
 
+void Buffers::list(std::vector<pto_a2a3_range>& ranges) const {
+  for (const auto& [address, buffer] : buffers_) {
+    ranges.push_back({address, address + buffer.bytes});
+  }
+}
+
 HostGraph::HostGraph(const pto_runtime_api* api, Card& card, AicpuDevice& aicpu,
                      const LogSettings& log)
     : api_(api), card_(card), aicpu_(aicpu), log_(log), buffers_(card) {}

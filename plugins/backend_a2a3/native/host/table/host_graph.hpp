@@ -27,6 +27,7 @@ class Buffers {
   // Frees all buffers. On an unusable card they are forgotten: its reset frees them.
   void free_all();
   pto_leak_report describe() const;
+  void list(std::vector<pto_a2a3_range>& ranges) const;
 
  private:
   struct Buffer {
@@ -49,6 +50,7 @@ class HostGraph {
   const pto_runtime_api& api() const noexcept { return *api_; }
   void* instance() const noexcept { return instance_; }
 
+  const Buffers& buffers() const noexcept { return buffers_; }
   host::OwnLibraries& libraries() noexcept { return libraries_; }
 
   // Begins a run, and calls its orchestration if it has one. `run` lives until finish().

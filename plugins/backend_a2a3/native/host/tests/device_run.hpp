@@ -133,7 +133,7 @@ struct CardDevice {
     const KernelRun task({7, core_type, address, nullptr, nullptr}, in, out);
     const uint64_t graph = load(PTO_A2A3_ORCHESTRATION, kernel("graph_of_7"));
     pto_error error = {};
-    expect(aicpu.start(task.run, graph, {}, &error), error, __LINE__);
+    expect(aicpu.start(task.run, graph, {}, 0, &error), error, __LINE__);
   }
 
   pto_status finish(pto_error* error) {

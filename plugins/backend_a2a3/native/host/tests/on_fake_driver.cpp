@@ -353,10 +353,10 @@ TEST(a_refused_run_leaves_the_device_usable) {
   pto_run run = {};
   run.config = &config;
   pto_error error = {};
-  CHECK_EQUAL(device.aicpu.start(run, 0, {}, &error), PTO_ERROR_USAGE);
+  CHECK_EQUAL(device.aicpu.start(run, 0, {}, 0, &error), PTO_ERROR_USAGE);
   CHECK_CONTAINS(error.message, "block_dim is 2, but this device has 1 blocks");
   config.block_dim = 1;
-  CHECK_EQUAL(device.aicpu.start(run, 0, {}, &error), PTO_OK);
+  CHECK_EQUAL(device.aicpu.start(run, 0, {}, 0, &error), PTO_OK);
   CHECK_EQUAL(device.finish(&error), PTO_ERROR_UNSUPPORTED);
   CHECK_CONTAINS(error.message, "without the library of an orchestration");
   device.run_one_task();

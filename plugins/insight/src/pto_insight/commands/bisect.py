@@ -3,9 +3,9 @@
 The words after --against state what the second run changes: options of this command, such as
 `-r host_build_graph`, `--seed 3`, `--case NAME` or `--set cxx=clang++`, or another folder with a
 case, such as an older copy. Each case can also be a file of `pto record`, whose code is executed.
-Both runs are deterministic. An output differs if it does not have the tolerance of the case. The
-arrays of the task are written for `pto dump` and `pto replay`. Exit codes: 0 no task differs, 1 a
-task differs or was not compared, and those of `pto run` if a run failed.
+Runs on the simulator are deterministic. An output differs if it does not have the tolerance of the
+case. The arrays of the task are written for `pto dump` and `pto replay`. Exit codes: 0 no task
+differs, 1 a task differs or was not compared, and those of `pto run` if a run failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pto_core.cases.activity import core_name
 from pto_core.cases.job import RECORD_SUFFIX, Job
 from pto_core.cases.report import CaseReport, OutputReport, to_plain
 from pto_core.cli.run import SEED_HELP, chosen_job, job_of
@@ -38,7 +37,7 @@ from pto_insight.dumps.text import checked_dtype
 from pto_insight.graphs import AccessLog, TaskGraph
 
 SCHEMA_VERSION = 1
-_SEED_HELP = f"{SEED_HELP}; default: 0"
+_SEED_HELP = f"{SEED_HELP}; default: 0 on the simulator"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,23 +132,23 @@ def _side_of(
 ) -> tuple[Side, Rule]:
     """Run a job with hashes; return its side, and the tolerance of its case. Raises PtoError."""
     folder.mkdir()
+    has_seed = job.seed is not None
     job = replace(job, seed=job.seed or 0, skip_golden=True, out=folder)
 
     def run_dumped(selected: str, level: int) -> tuple[CaseReport, AccessLog]:
+        nonlocal job
         with log_folder() as logs:
             dumped = replace(job, dump=selected, dump_level=level, log_folder=logs)
             try:
                 report = run_job(dumped, timeout_s)
                 return report, load_log(logs, report)
             except PtoError as error:
-                if isinstance(error, UnsupportedError) and error.name == "--seed":
-                    raise UnsupportedError(
-                        f"{name} cannot be compared: {error.message.partition(';')[0]}; use the "
-                        "simulator, with -p a2a3sim",
-                        name="backend",
-                    ) from error
-                error.add_note(f"this is the run {name}")
-                raise
+                is_of_seed = isinstance(error, UnsupportedError) and error.name == "--seed"
+                if has_seed or not is_of_seed:
+                    error.add_note(f"this is the run {name}")
+                    raise
+        job = replace(job, seed=None)  # the backend has no deterministic mode
+        return run_dumped(selected, level)
 
     report, log = run_dumped("", LEVEL_HASHES)
     calls = calls_of(log, take_hashes(Path(report.files[0])))
@@ -165,16 +164,14 @@ def _side_of(
         dumps = [(path, TaskDump.read(path)) for path in files]
         found = {}
         for task in tasks:
-            call = calls[task]
-            core = core_name(call.core, log.blocks)
-            of_call = [one for one in dumps if (one[1].id, one[1].core) == (call.id, core)]
+            of_call = [one for one in dumps if one[1].id == calls[task].id]
             if not of_call:
                 raise UsageError(
                     f"the arrays of {log.label(task)} of the run {name} were not kept; raise "
                     "dump_limit_bytes",
                     name="dump_limit_bytes",
                 )
-            found[task] = of_call[0]
+            found[task] = max(of_call, key=lambda one: one[1].ended)
         return found
 
     assert report.rtol is not None, "a case that ran has a tolerance"

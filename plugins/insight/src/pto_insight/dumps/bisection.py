@@ -42,7 +42,6 @@ class Call:
     """The call of a task that ended last. ``hashes``: size, hash before and after, by argument."""
 
     id: int = 0
-    core: int = 0
     hashes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
 
@@ -50,9 +49,9 @@ def calls_of(log: AccessLog, rows: NDArray[Any]) -> dict[int, Call]:
     """Return the calls by the index of the task, from the rows of :func:`take_hashes`."""
     task_of = task_and_block_of_id(log)
     calls: dict[int, Call] = {}
-    for before, after, core, argument, task_id, size in rows.tolist():
+    for before, after, argument, task_id, size in rows.tolist():
         call = calls.setdefault(task_of[task_id][0], Call())
-        call.id, call.core = task_id, core
+        call.id = task_id
         earlier = call.hashes.get(argument)
         call.hashes[argument] = (size, earlier[1] if earlier else before, after)
     return calls

@@ -48,9 +48,9 @@ from pto_insight.graphs.places import TAGS
 
 CALLS, HASHES = "calls", "hashes"
 LEVEL_ALL, LEVEL_HASHES = 3, 4
-HASH = np.dtype("u8,u8,u4,u4,u8,u8")
+HASH = np.dtype("u8,u8,u4,u8,u8")
 """The hash of one argument of a call before and after it; 0 if it was not recorded."""
-HASH.names = ("before", "after", "core", "argument", "task", "bytes")
+HASH.names = ("before", "after", "argument", "task", "bytes")
 _KIND_OF_HASHES = "hashes of outputs 1"
 
 # The layouts of pto/abi/dump.h.
@@ -207,8 +207,8 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
         return (path,)
     conversion = _Conversion(facts, accesses)
     files: dict[Path, TaskDump] = {}
-    for before, after in _calls(calls, int(header["first"])):
-        dump = conversion.of_call(before, after)
+    for ended, (before, after) in enumerate(_calls(calls, int(header["first"]))):
+        dump = conversion.of_call(before, after, ended)
         if dump is not None:
             path = folder / f"{dump.label.replace('/', '_')}.npz"
             if path in files:  # without a log, the lanes of a task have one name
@@ -218,7 +218,7 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
             dump.after.clear()
             files[path] = dump
     if int(header["lost"]):
-        _warn_of_losses(int(header["lost"]), int(header["error"]), int(facts["limit"]))
+        _warn_of_losses(header, int(facts["limit"]))
     elif not files and accesses is not None and facts["level"] > 1:
         ran = ", ".join(sorted(set(accesses.kernels.values())))
         reason = f"no task of the run matches {facts['selection']!r}; its kernels are {ran}"
@@ -241,8 +241,7 @@ def _write_hashes(folder: Path, calls: NDArray[Any], header: Any) -> Path:
         if after is None:
             continue
         found = np.zeros(len(after.tensors), HASH)
-        found["task"], found["core"] = after.head["task"], after.head["core"]
-        found["after"] = after.tensors["at"]
+        found["task"], found["after"] = after.head["task"], after.tensors["at"]
         for name in ("argument", "bytes"):
             found[name] = after.tensors[name]
         if before is not None and len(before.tensors) == len(found):
@@ -267,11 +266,19 @@ def take_hashes(folder: Path) -> NDArray[Any]:
     return archive.arrays[HASHES]
 
 
-def _warn_of_losses(lost: int, error: int, limit: int) -> None:
-    why = f"the limit dump_limit_bytes of {limit:,} bytes is reached: raise it, or select fewer "
-    why += "kernels, because a task number limits the files, but not what is recorded"
-    why = os.strerror(error) if error else why
-    log.get(__name__).warning("dump", reason=f"{lost} records of calls were not kept; {why}")
+def _warn_of_losses(header: Any, limit: int) -> None:
+    granted = int(header["limit"])
+    if header["error"]:
+        why = os.strerror(int(header["error"]))
+    else:
+        why = f"the limit dump_limit_bytes of {limit:,} bytes is reached: raise it"
+        if granted < limit:
+            why = f"the device had {granted:,} bytes for them, half of its free memory: free some"
+        why += ", or select fewer kernels, because a task number limits the files, but not what is "
+        why += "recorded"
+    log.get(__name__).warning(
+        "dump", reason=f"{int(header['lost'])} records of calls were not kept; {why}"
+    )
 
 
 @dataclass(frozen=True)
@@ -349,7 +356,7 @@ class _Conversion:
         text = facts["selection"]
         self._selection = Selection.of(text).of_run(facts["run"]) or Selection(text, ())
 
-    def of_call(self, before: _Record | None, after: _Record | None) -> TaskDump | None:
+    def of_call(self, before: _Record | None, after: _Record | None, ended: int) -> TaskDump | None:
         """Return the dump of a call, or None if it is not selected."""
         record = before or after
         assert record is not None, "a call has a record"
@@ -395,6 +402,7 @@ class _Conversion:
             arguments=tuple(kept),
             left_out=len(arguments) - len(kept),
             payload=record.payload,
+            ended=ended,
             before=(arrays := _arrays(before, positions)),
             after={
                 at: array

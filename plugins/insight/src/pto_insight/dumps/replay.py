@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import shutil
@@ -47,6 +48,8 @@ def check_replayable(dump: TaskDump, path: Path) -> None:
         reason = "its kernel is a Python function; call it with the arrays of TaskDump.read(FILE)"
     elif dump.is_together:
         reason = "its kernel may wait for other kernels, which do not run here"
+    elif not _is_of_this_machine(Path(dump.library)):
+        reason = "its kernel is code for a card; dump the task on the simulator, with -p a2a3sim"
     elif len(dump.before) < len(dump.arguments) or dump.left_out:
         reason = "it lacks arrays before the call; dump the task without :TENSOR, at the level all"
     if reason:
@@ -61,6 +64,17 @@ def check_replayable(dump: TaskDump, path: Path) -> None:
                 name="dump",
                 value=str(file),
             )
+
+
+def _is_of_this_machine(library: Path) -> bool:
+    """Return whether a library can be loaded here, or is no longer there."""
+    machine, shared = slice(18, 20), slice(16, 18)
+    with Path(sys.executable).open("rb") as program, contextlib.suppress(OSError):
+        own = program.read(20)
+        with library.open("rb") as file:
+            header = file.read(20)
+        return header[shared] == b"\3\0" and header[machine] == own[machine]
+    return True
 
 
 def library_of(dump: TaskDump, config: Config, flags: tuple[str, ...], *, rebuild: bool) -> Path:

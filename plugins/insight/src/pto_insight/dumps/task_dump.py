@@ -50,7 +50,8 @@ class TaskDump:
     Python function; ``digest``: the SHA-256 of its content; ``request``: how it was built, if this
     is known. ``scalars``: by position, as 64 bits. ``left_out``: the number of array arguments that
     were not selected. ``before`` and ``after``: the arrays by position;
-    a type that NumPy does not have is stored as bits.
+    a type that NumPy does not have is stored as bits. ``ended``: its place in the order in which
+    the recorded calls ended.
     """
 
     kernel: str
@@ -78,6 +79,7 @@ class TaskDump:
     payload: NDArray[Any] = field(repr=False)
     before: dict[int, NDArray[Any]] = field(repr=False)
     after: dict[int, NDArray[Any]] = field(repr=False)
+    ended: int = 0
 
     @property
     def label(self) -> str:
