@@ -13,7 +13,7 @@ TEMPLATE = "plugins/devkit/src/pto_devkit/skeleton/plugin"
 # fall.
 LARGER = {
     # a method for each entry of the backend table
-    "plugins/backend_a2a3/native/host/table/device.hpp:CardDevice": (28, 17),
+    "plugins/backend_a2a3/native/host/table/device.hpp:CardDevice": (29, 17),
     "plugins/backend_sim/native/device.hpp:SimDevice": (39, 19),
     "plugins/backend_sim/native/engine/pool.hpp:Pool": (50, 17),
     "plugins/backend_sim/native/memory/device_memory.hpp:DeviceMemory": (35, 18),

@@ -77,6 +77,39 @@ void copy_rows(Row* to, const Row* from, uint64_t count) {
   if (count > 0) std::memcpy(to, from, count * sizeof(Row));
 }
 
+// Writes the access log into memory of runs, where it stays until the next command. Returns the
+// status of the run, or the failure of a run that had none.
+pto_status write_log(const pto_access_log& log, Pool& pool, uint64_t& address, pto_status status,
+                     pto_error& error) {
+  FileNames names(sizeof(pto_a2a3_access_log) + log.num_tasks * sizeof *log.tasks +
+                  log.num_accesses * sizeof *log.accesses + log.num_events * sizeof *log.events);
+  bool has_memory = true;
+  for (uint64_t i = 0; i < log.num_tasks; ++i) has_memory &= names.add(log.tasks[i].file);
+  for (uint64_t i = 0; i < log.num_events; ++i) has_memory &= names.add(log.events[i].file);
+  uint64_t start = 0;
+  if (!has_memory || pool.allocate(names.end(), Owner::run, &start) != PTO_OK) {
+    if (status != PTO_OK) return status;
+    return fail(error, PTO_ERROR_MEMORY, "the device has no ", names.end(),
+                " bytes for the log of the memory that tasks name; raise a2a3.pool_mib, or run "
+                "without graphs, checks and dumps");
+  }
+  const pto_a2a3_access_log head = {names.end(), log.num_tasks, log.num_accesses, log.num_events};
+  auto* tasks = reinterpret_cast<pto_logged_task*>(start + sizeof head);
+  auto* accesses = reinterpret_cast<pto_tensor_data*>(tasks + log.num_tasks);
+  auto* events = reinterpret_cast<pto_logged_event*>(accesses + log.num_accesses);
+  std::memcpy(reinterpret_cast<void*>(start), &head, sizeof head);
+  copy_rows(tasks, log.tasks, log.num_tasks);
+  copy_rows(accesses, log.accesses, log.num_accesses);
+  copy_rows(events, log.events, log.num_events);
+  for (uint64_t i = 0; i < log.num_tasks; ++i) tasks[i].file = names.placed(log.tasks[i].file);
+  for (uint64_t i = 0; i < log.num_events; ++i) events[i].file = names.placed(log.events[i].file);
+  names.write(start);
+  Aicpu::clean(reinterpret_cast<const void*>(start), names.end());
+  Aicpu::order_stores();
+  address = start;
+  return status;
+}
+
 }  // namespace
 
 void clear(pto_a2a3_status& answer) {
@@ -234,7 +267,9 @@ pto_status DeviceProgram::lead(const pto_a2a3_launch& launch, pto_a2a3_status& a
     describe(answer);
     const bool has_log = run_image_.config != nullptr && run_image_.config->enable_dep_gen != 0;
     if (has_log && shape.has_orchestrator && api_->access_log != nullptr) {
-      status = write_log(answer.address, status, error);
+      pto_access_log log{};
+      api_->access_log(runtime_, &log);
+      status = write_log(log, pool_, answer.address, status, error);
     }
     api_->end(runtime_);
   }
@@ -399,40 +434,6 @@ void DeviceProgram::note_cause(const pto_error& cause) {
   if (has_cause_.load(std::memory_order_relaxed)) return;
   cause_ = cause;
   has_cause_.store(true, std::memory_order_release);
-}
-
-// Writes the access log into memory of runs, where it stays until the next command. Returns the
-// status of the run, or the failure of a run that had none.
-pto_status DeviceProgram::write_log(uint64_t& address, pto_status status, pto_error& error) {
-  pto_access_log log{};
-  api_->access_log(runtime_, &log);
-  FileNames names(sizeof(pto_a2a3_access_log) + log.num_tasks * sizeof *log.tasks +
-                  log.num_accesses * sizeof *log.accesses + log.num_events * sizeof *log.events);
-  bool has_memory = true;
-  for (uint64_t i = 0; i < log.num_tasks; ++i) has_memory &= names.add(log.tasks[i].file);
-  for (uint64_t i = 0; i < log.num_events; ++i) has_memory &= names.add(log.events[i].file);
-  uint64_t start = 0;
-  if (!has_memory || pool_.allocate(names.end(), Owner::run, &start) != PTO_OK) {
-    if (status != PTO_OK) return status;
-    return fail(error, PTO_ERROR_MEMORY, "the device has no ", names.end(),
-                " bytes for the log of the memory that tasks name; raise a2a3.pool_mib, or run "
-                "without graphs, checks and dumps");
-  }
-  const pto_a2a3_access_log head = {names.end(), log.num_tasks, log.num_accesses, log.num_events};
-  auto* tasks = reinterpret_cast<pto_logged_task*>(start + sizeof head);
-  auto* accesses = reinterpret_cast<pto_tensor_data*>(tasks + log.num_tasks);
-  auto* events = reinterpret_cast<pto_logged_event*>(accesses + log.num_accesses);
-  std::memcpy(reinterpret_cast<void*>(start), &head, sizeof head);
-  copy_rows(tasks, log.tasks, log.num_tasks);
-  copy_rows(accesses, log.accesses, log.num_accesses);
-  copy_rows(events, log.events, log.num_events);
-  for (uint64_t i = 0; i < log.num_tasks; ++i) tasks[i].file = names.placed(log.tasks[i].file);
-  for (uint64_t i = 0; i < log.num_events; ++i) events[i].file = names.placed(log.events[i].file);
-  names.write(start);
-  Aicpu::clean(reinterpret_cast<const void*>(start), names.end());
-  Aicpu::order_stores();
-  address = start;
-  return status;
 }
 
 void DeviceProgram::describe(pto_a2a3_status& answer) {

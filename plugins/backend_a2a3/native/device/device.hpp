@@ -56,7 +56,6 @@ class DeviceProgram {
   pto_status stop_cores(const pto_a2a3_launch& launch, pto_status status, pto_error& error);
   pto_status outcome(pto_error& error);
   pto_status latched(pto_status status, pto_error& error);
-  pto_status write_log(uint64_t& address, pto_status status, pto_error& error);
   void describe(pto_a2a3_status& answer);
 
   const pto_a2a3_device config_;

@@ -6,6 +6,16 @@
 #include "pto/engine/dumped_call.hpp"
 
 namespace pto::a2a3 {
+namespace {
+
+// Each search has a lambda, so that the device library exports no function of the C++ library.
+bool has(const uint64_t* sorted, uint32_t count, uint64_t value) {
+  const auto is_less = [](uint64_t one, uint64_t other) { return one < other; };
+  const uint64_t* found = std::lower_bound(sorted, sorted + count, value, is_less);
+  return found != sorted + count && *found == value;
+}
+
+}  // namespace
 
 void DeviceDump::begin(uint64_t address, Pool& pool) {
   dump_ = nullptr;
@@ -21,9 +31,8 @@ void DeviceDump::begin(uint64_t address, Pool& pool) {
 }
 
 bool DeviceDump::selects(const pto_payload& payload) const {
-  return dump_->is_for_all != 0 ||
-         std::binary_search(kernels_, kernels_ + dump_->num_kernels, payload.kernel) ||
-         std::binary_search(tasks_, tasks_ + dump_->num_tasks, payload.task);
+  return dump_->is_for_all != 0 || has(kernels_, dump_->num_kernels, payload.kernel) ||
+         has(tasks_, dump_->num_tasks, payload.task);
 }
 
 bool DeviceDump::contains(uint64_t begin, uint64_t end) const {

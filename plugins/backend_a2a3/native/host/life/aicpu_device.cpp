@@ -304,6 +304,7 @@ pto_status AicpuDevice::start(const pto_run& run, uint64_t orchestration,
                               std::span<const char> graph, uint64_t dump, pto_error* error) {
   CardMemory& memory = card_.memory();
   failure_ = {};
+  *answer_ = {};
   std::vector<uint64_t> image(engine::run_image_bytes(run) / sizeof(uint64_t));
   engine::write_run_image(run, image.data());
   pto_status status = put_input(image.data(), image.size() * sizeof(uint64_t), error);
