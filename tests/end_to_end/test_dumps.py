@@ -215,7 +215,7 @@ def test_equal_outputs_have_equal_hashes(tmp_path: Path) -> None:
             f[1:3, 2:514] = dense
             (path,) = device.run(graph, inputs()[0], f, dense, config=config).dumps
             rows = np.sort(take_hashes(path.parent), order="task")
-            return [(argument, size, after) for _, after, _, argument, _, size in rows.tolist()]
+            return [(argument, size, after) for _, after, argument, _, size in rows.tolist()]
 
         first, again, other = hashes(511), hashes(511), hashes(0)
     assert first == again
