@@ -64,10 +64,12 @@ def test_diagnostics_with_files_need_a_prefix(name: str) -> None:
 
 
 def test_counters_need_a_trace_and_no_prefix() -> None:
-    packed = CallConfig(enable_pmu=1).pack()
-    assert CallConfig.unpack(packed) == CallConfig(enable_pmu=1)
+    config = CallConfig(enable_pmu=1)
+    packed = config.pack(trace=0)
     assert (packed[8:12], packed[16:20]) == ((1).to_bytes(4, "little"),) * 2
-    assert CallConfig(enable_pmu=1).pack(trace=2)[8:12] == (2).to_bytes(4, "little")
+    assert config.pack(trace=2)[8:12] == (2).to_bytes(4, "little")
+    for one in (config, CallConfig(enable_pmu=1, output_prefix="here")):
+        assert CallConfig.unpack(one.pack()) == one
 
 
 def test_a_trace_needs_no_prefix() -> None:

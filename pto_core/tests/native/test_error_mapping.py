@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,14 @@ def statuses() -> dict[str, int]:
     raise FileNotFoundError("status.h")
 
 
+def from_native(status: int, message: str, **given: Any) -> errors.PtoError:
+    """Return the error for a ``pto_error`` whose other members do not apply."""
+    members: dict[str, Any] = dict.fromkeys(("func_id", "task", "other_task", "core", "line"), -1)
+    members |= dict.fromkeys(("value", "limit", "vendor_code", "code"), 0)
+    members |= dict.fromkeys(("file", "kernel", "vendor_function"), "")
+    return from_status(status, message, **(members | given))
+
+
 def test_every_status_has_a_class() -> None:
     assert statuses().keys() == CLASSES.keys()
 
@@ -62,16 +71,18 @@ def test_class_and_fields(name: str) -> None:
 
 
 def test_fields_that_do_not_apply_are_none() -> None:
-    error = from_status(8, "add failed", kernel="add")
+    error = from_native(8, "add failed", kernel="add")
     assert error.message == "add failed"
     assert (error.task, error.core, error.func_id) == (None, None, None)
+    error = from_native(6, "it failed")
+    assert [getattr(error, name) for name in ("kernel", "file", "line", "code")] == [None] * 4
 
 
 @pytest.mark.parametrize("status", [2, 3, 8, 9, 11, 13, 14, 15, 16])
 def test_the_code_of_a_driver_is_a_field(status: int) -> None:
-    error = from_status(status, "it failed", vendor_function="aclrtMalloc", vendor_code=207001)
+    error = from_native(status, "it failed", vendor_function="aclrtMalloc", vendor_code=207001)
     assert (error.vendor_function, error.vendor_code) == ("aclrtMalloc", 207001)
-    error = from_status(status, "it failed")
+    error = from_native(status, "it failed")
     assert (error.vendor_function, error.vendor_code) == (None, None)
 
 

@@ -20,7 +20,7 @@ from pto_insight.graphs.measurement import ByteSet, Range, task_and_block_of_id,
 from pto_insight.graphs.places import INPUT, NO_DEP, element_bytes
 
 _MOST_RACES = 3
-_MOST_WRITERS = 8
+_MOST_HOST_WRITES = 8
 
 
 def explain_wrong(log: AccessLog, output: OutputReport, element_bytes: int) -> str:
@@ -37,17 +37,21 @@ def explain_wrong(log: AccessLog, output: OutputReport, element_bytes: int) -> s
     if not writers:
         verb = "writes" if log.is_measured else "declares that it writes"
         return f"no task {verb} {element}"
-    lines = "\n".join(f"  {writer}" for writer in writers[-_MOST_WRITERS:])
-    if len(writers) > _MOST_WRITERS:
-        lines += f"\n  and {len(writers) - _MOST_WRITERS} earlier ones"
-    if not all(writer.is_certain for writer in writers):
-        return (
+    uncertain = [writer for writer in writers if not writer.is_certain]
+    hidden = uncertain[:-_MOST_HOST_WRITES]
+    lines = [f"  {writer}" for writer in writers if writer not in hidden]
+    if hidden:
+        lines.append(f"  and {len(hidden)} earlier calls of set_tensor_data")
+    if uncertain:
+        begin = (
             f"{element} can have been last written by each of these; set_tensor_data sets one "
-            f"element, and its index is not recorded\n{lines}"
+            "element, and its index is not recorded"
         )
-    if len(writers) == 1:
-        return f"{element} was last written by\n{lines}"
-    return f"{element} was written by {len(writers)} tasks that nothing orders:\n{lines}"
+    elif len(writers) == 1:
+        begin = f"{element} was last written by"
+    else:
+        begin = f"{element} was written by {len(writers)} tasks that nothing orders:"
+    return "\n".join([begin, *lines])
 
 
 def not_measured(runtime: str, error: PtoError) -> str:

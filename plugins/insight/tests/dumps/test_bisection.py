@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pto_core.errors import UsageError
-from pto_insight.dumps.bisection import Bisection, Call, Rule, Side, matched
+from pto_insight.dumps.bisection import Bisection, Call, Rule, Side, calls_of, matched
+from pto_insight.dumps.recording import HASH
 from pto_insight.dumps.task_dump import DumpedArgument, TaskDump
 from pto_insight.dumps.text import checked_dtype, typed
 from pto_insight.graphs import AccessLog
@@ -56,6 +57,15 @@ def test_outputs_that_cannot_be_compared_are_skipped() -> None:
     other = {0: {0: (8, 3, 4), 1: (8, 0, 5)}}
     read = Bisection(side(inputs, 2, inputs=(0,)), side(other, 2), rule)
     assert (read.skipped, read.equal, read.is_complete) == ([], 1, True)
+
+
+def test_the_calls_of_a_task_are_its_blocks_in_the_order_in_which_they_ended() -> None:
+    tasks = np.array([(7, 1), (8, 3)], [("id", "u8"), ("blocks", "u4")])
+    log = cast("Any", SimpleNamespace(has_ring_ids=False, tasks=tasks))
+    rows = [(0, 1, 2, 8, 64), (4, 5, 2, 10, 64), (5, 6, 2, 9, 64), (5, 6, 3, 9, 4), (6, 7, 0, 7, 8)]
+    calls = calls_of(log, np.array(rows, HASH))
+    assert (calls[0].ids, calls[0].hashes) == ([7], {0: (8, 6, 7)})
+    assert (calls[1].ids, calls[1].hashes) == ([8, 10, 9], {2: (64, 0, 6), 3: (4, 5, 6)})
 
 
 def test_tasks_are_matched_by_kernel_line_and_occurrence() -> None:

@@ -197,6 +197,22 @@ def test_a_write_of_the_orchestration_sets_one_element_of_its_place():
     assert before(6, 8) == [(5, "x[0:32]"), (2, "x"), (0, "x")]
 
 
+def test_reports_limit_the_writes_of_the_orchestration_that_share_bytes():
+    beside = [(OUTPUT_EXISTING, RIGHT)] * 8
+    views = [(OUTPUT, WHOLE), (OUTPUT_EXISTING, LEFT), *beside, (INPUT, LEFT)]
+    log = log_of(Program(tuple((view,) for view in views), (), True, frozenset(range(1, 10))))
+    graph = TaskGraph(log)
+    assert [one.task.index for one in graph.writers_before(10, 8)] == [1, 0]
+
+    views = [(OUTPUT, WHOLE), *[(OUTPUT_EXISTING, LEFT)] * 9]
+    log = log_of(Program(tuple((view,) for view in views), (), True, frozenset(range(1, 10))))
+    log = dataclasses.replace(log, buffers=(Buffer("x", BASE, 64, True, True),))
+    output = OutputReport("x", (64,), "uint8", 64, 1, 1, (0,), (0,), 1, 0, 0, 0)
+    _, first, second, *_, last = explain_wrong(log, output, 1).splitlines()
+    assert (first, second.split(":")[0]) == ("  k#0: x [OUTPUT]", "  set_tensor_data#1")
+    assert last == "  and 1 earlier calls of set_tensor_data"
+
+
 def test_the_report_lists_races_without_those_that_another_fix_orders():
     graph = graph_of([(OUTPUT, LOW)], [(INPUT, LOW)], [(OUTPUT, LOW)], is_full=False)
     findings = graph.check()

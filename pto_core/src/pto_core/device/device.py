@@ -272,7 +272,8 @@ class Device:
                 value=chosen.enable_pmu,
             )
         check_blocks(chosen.block_dim, self._native.blocks)
-        packed = with_dump(chosen.pack(trace), 0, "")
+        packed = chosen.pack(chosen.enable_l2_swimlane if trace is None else trace)
+        packed = with_dump(packed, 0, "")
         return _logged(packed) if is_logged else packed
 
     def _graph_of(self, report: RunReport) -> TaskGraph:

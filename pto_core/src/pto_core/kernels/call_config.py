@@ -76,16 +76,17 @@ class CallConfig:
     def pack(self, trace: int | None = None) -> bytes:
         """Return the 1052 bytes of ``pto_call_config``.
 
-        ``trace`` replaces ``enable_l2_swimlane``. Raises UsageError for invalid values.
+        ``trace`` replaces ``enable_l2_swimlane``; it is at least 1 for a run with counters. Raises
+        UsageError for invalid values.
         """
         self.validate()
         if trace is not None:
             _check_range("trace", trace, 0, 4)
-        level = self.enable_l2_swimlane if trace is None else trace
+            trace = max(trace, 1) if self.enable_pmu else trace
         return _LAYOUT.pack(
             self.block_dim,
             self.aicpu_thread_num,
-            max(level, 1) if self.enable_pmu else level,
+            self.enable_l2_swimlane if trace is None else trace,
             self.enable_dump_tensor,
             self.enable_pmu,
             self.enable_dep_gen,
@@ -99,8 +100,6 @@ class CallConfig:
         *numbers, prefix = _LAYOUT.unpack(packed)
         names = ("block_dim", "aicpu_thread_num", *_DIAGNOSTICS)
         values = dict(zip(names, numbers, strict=True))
-        if values["enable_pmu"] and not prefix.rstrip(b"\0"):
-            values["enable_l2_swimlane"] = 0  # the level of the counters, which pack() adds
         return cls(**values, output_prefix=os.fsdecode(prefix.rstrip(b"\0")))
 
     def _switched_on(self) -> list[str]:

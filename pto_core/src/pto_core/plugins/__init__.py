@@ -428,7 +428,7 @@ def _require_reach(reach: str, record: PluginRecord, transport: Any) -> None:
 
 
 _ATTRIBUTES = ("name", "api_version", "capabilities")
-_HAVE_ATTRIBUTES = ("backend", "runtime", "transport", "scheduler", "launcher")
+_FAMILIES_WITH_ATTRIBUTES = ("backend", "runtime", "transport", "scheduler", "launcher")
 _METHODS = {
     "backend": ("health", "library", "build_recipe", "options"),
     "runtime": ("health", "library", "device_build", "program_interfaces", "options"),
@@ -455,7 +455,7 @@ def _check_plugin(record: PluginRecord, plugin: Any) -> None:
     """
     if record.family == "command" and set(record.names) & set(RESERVED_COMMANDS):
         raise _load_error(record, "has the name of one of pto's own commands")
-    attributes = _ATTRIBUTES if record.family in _HAVE_ATTRIBUTES else ()
+    attributes = _ATTRIBUTES if record.family in _FAMILIES_WITH_ATTRIBUTES else ()
     if attributes:
         _check_version(record, plugin)
     for name in (*attributes, *_METHODS[record.family]):

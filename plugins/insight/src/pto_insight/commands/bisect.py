@@ -11,9 +11,11 @@ differs, 1 a task differs or was not compared, and those of `pto run` if a run f
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shlex
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,6 +34,7 @@ from pto_insight.commands.logged_case import (
 )
 from pto_insight.dumps.bisection import Bisection, Difference, Rule, Side, Writer, calls_of
 from pto_insight.dumps.recording import LEVEL_ALL, LEVEL_HASHES, take_hashes
+from pto_insight.dumps.replay import check_replayable
 from pto_insight.dumps.task_dump import TaskDump
 from pto_insight.dumps.text import checked_dtype
 from pto_insight.graphs import AccessLog, TaskGraph
@@ -92,11 +95,19 @@ def run(namespace: argparse.Namespace) -> int:
         print(_json(first, second, bisection, found, code))
         return code
     lines = _lines(first, second, bisection, found, rule)
-    if found:
+    if found and (file := _replayable(found.files)):
         option = " --gdb" if job.recorded is None else ""  # the sources of a record are removed
-        lines.append(f"next: pto replay {shlex.quote(found.files[0])}{option}")
+        lines.append(f"next: pto replay {shlex.quote(file)}{option}")
     print("\n".join(lines))
     return code
+
+
+def _replayable(files: Iterable[str]) -> str | None:
+    for file in files:
+        with contextlib.suppress(PtoError):
+            check_replayable(TaskDump.read(Path(file)), Path(file))
+            return file
+    return None
 
 
 def _job(namespace: argparse.Namespace) -> Job:
@@ -158,17 +169,19 @@ def _side_of(
         )
 
     def dump(tasks: list[int]) -> dict[int, tuple[Path, TaskDump]]:
-        selected = ",".join(f"#id{calls[task].id}" for task in tasks)
+        # without a seed, another block of a task may end last
+        least = 0 if job.seed is None else -1
+        selected = ",".join(f"#id{one}" for task in tasks for one in calls[task].ids[least:])
         report, log = run_dumped(selected, LEVEL_ALL)
         files = list(Path(report.files[0]).glob("*.npz")) if report.files else []
         dumps = [(path, TaskDump.read(path)) for path in files]
         found = {}
         for task in tasks:
-            of_call = [one for one in dumps if one[1].id == calls[task].id]
+            of_call = [one for one in dumps if one[1].id in calls[task].ids]
             if not of_call:
                 raise UsageError(
-                    f"the arrays of {log.label(task)} of the run {name} were not kept; raise "
-                    "dump_limit_bytes",
+                    f"the arrays of {log.label(task)} of the run {name} were not kept; the warning "
+                    "of its dump states why",
                     name="dump_limit_bytes",
                 )
             found[task] = max(of_call, key=lambda one: one[1].ended)

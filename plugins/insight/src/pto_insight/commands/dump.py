@@ -21,7 +21,9 @@ from pto_insight.run_page import LEGEND, difference_section, dump_section, stati
 
 _FILES = {"show": 1, "diff": 2}
 _SHOWN = 10
-_SCALES = "<p>Arrays of the same shape have the same scale. In a difference, dark is 0.</p>\n"
+_SCALES = (
+    "<p>Arrays of the same shape and type have the same scale. In a difference, dark is 0.</p>\n"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from pto_insight.dumps.replay import (
     library_of,
     replayed,
 )
-from pto_insight.dumps.task_dump import UNFINISHED, TaskDump
+from pto_insight.dumps.task_dump import UNFINISHED, UNKNOWN, TaskDump
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +71,13 @@ def run(namespace: argparse.Namespace) -> int:
         return 0
     if namespace.times > 1:
         print(distribution(result.times))
-    if dump.state == UNFINISHED:
-        print(f"{dump.label} returned here; in the run it did not, so nothing is compared")
+    if dump.state in (UNFINISHED, UNKNOWN):
+        why = (
+            "in the run it did not"
+            if dump.state == UNFINISHED
+            else "its dump lacks the arrays after"
+        )
+        print(f"{dump.label} returned here; {why}, so nothing is compared")
         return 0
     found = list(differences(dump, result))
     print("\n".join(f"{dump.label}: {line}" for line in found) or f"{dump.label}: as in the run")

@@ -1,8 +1,8 @@
 """Find the first task whose output differs between two runs of a case.
 
-Both runs are deterministic, and keep a 64-bit hash of each output of each task. The tasks of both
-runs are matched. Those with other hashes are dumped in further runs, in the order of submits, until
-one of them differs by more than the tolerance of the case:
+Both runs keep a 64-bit hash of each output of each task. The tasks of both runs are matched. Those
+with other hashes are dumped in further runs, in the order of submits, until one of them differs by
+more than the tolerance of the case. On a simulator, these runs have the same order of events:
 
     hashes of A and B -> pairs of tasks -> tasks with other hashes -> dumps of 1, 15, 240 of them
 
@@ -39,9 +39,13 @@ DIFFERENT, RESIZED, SKIPPED = "different", "of another size", "not compared"
 
 @dataclass
 class Call:
-    """The call of a task that ended last. ``hashes``: size, hash before and after, by argument."""
+    """The calls of a task, one for each block.
 
-    id: int = 0
+    ``ids``: in the order in which they ended. ``hashes``: size, hash before the first call that
+    ended and after the last one, by argument.
+    """
+
+    ids: list[int] = field(default_factory=list)
     hashes: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
 
@@ -51,7 +55,7 @@ def calls_of(log: AccessLog, rows: NDArray[Any]) -> dict[int, Call]:
     calls: dict[int, Call] = {}
     for before, after, argument, task_id, size in rows.tolist():
         call = calls.setdefault(task_of[task_id][0], Call())
-        call.id = task_id
+        call.ids = [one for one in call.ids if one != task_id] + [task_id]
         earlier = call.hashes.get(argument)
         call.hashes[argument] = (size, earlier[1] if earlier else before, after)
     return calls
@@ -280,7 +284,7 @@ class Bisection:
                 argument = int(graph.log.accesses[access]["parameter"])
             writer = int(row["first"])
             places = {writer: ""}
-            if graph.log.is_of_host[writer]:  # its reason stands for those of earlier ones
+            if graph.log.is_of_host[writer]:  # edges have only the newest write of the host
                 last = graph.writers_before(access, _MOST_HOST_WRITES)
                 places = {one.task.index: one.place for one in last}
             for index, place in places.items():

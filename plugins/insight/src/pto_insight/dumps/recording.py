@@ -37,6 +37,7 @@ from pto_insight.dumps.task_dump import (
     FAILED,
     RETURNED,
     UNFINISHED,
+    UNKNOWN,
     DumpedArgument,
     TaskDump,
     stored_type,
@@ -202,10 +203,11 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
     facts = json.loads(calls[begin : int(header["first"])].tobytes())
     facts["requests"] |= {str(path): to_plain(request) for path, request in request_of.items()}
     if facts["level"] == LEVEL_HASHES:
-        path = _write_hashes(folder, calls, header)
+        path = _write_hashes(folder, calls, header, int(facts["limit"]))
         file.unlink()
         return (path,)
-    conversion = _Conversion(facts, accesses)
+    losses = _losses(header, int(facts["limit"]))
+    conversion = _Conversion(facts, accesses, UNKNOWN if losses else UNFINISHED)
     files: dict[Path, TaskDump] = {}
     for ended, (before, after) in enumerate(_calls(calls, int(header["first"]))):
         dump = conversion.of_call(before, after, ended)
@@ -217,8 +219,8 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
             dump.before.clear()
             dump.after.clear()
             files[path] = dump
-    if int(header["lost"]):
-        _warn_of_losses(header, int(facts["limit"]))
+    if losses:
+        log.get(__name__).warning("dump", reason=losses)
     elif not files and accesses is not None and facts["level"] > 1:
         ran = ", ".join(sorted(set(accesses.kernels.values())))
         reason = f"no task of the run matches {facts['selection']!r}; its kernels are {ran}"
@@ -234,7 +236,7 @@ def _converted(folder: Path, accesses: AccessLog | None) -> tuple[Path, ...]:
     return tuple(in_order)
 
 
-def _write_hashes(folder: Path, calls: NDArray[Any], header: Any) -> Path:
+def _write_hashes(folder: Path, calls: NDArray[Any], header: Any, limit: int) -> Path:
     """Write the hashes of all calls that returned, in the order in which they ended."""
     rows = [np.zeros(0, HASH)]
     for before, after in _calls(calls, int(header["first"])):
@@ -248,7 +250,7 @@ def _write_hashes(folder: Path, calls: NDArray[Any], header: Any) -> Path:
             found["before"] = before.tensors["at"]
         rows.append(found)
     path = folder / HASHES
-    content = {"lost": int(header["lost"])}
+    content = {"losses": _losses(header, limit)}
     write_archive(path, Archive(_KIND_OF_HASHES, content, {HASHES: np.concatenate(rows)}))
     return path
 
@@ -258,27 +260,24 @@ def take_hashes(folder: Path) -> NDArray[Any]:
     path = folder / HASHES
     archive = read_archive(path, "the hashes of a run", "run the command again")
     path.unlink()
-    if lost := archive.content["lost"]:
-        raise UsageError(
-            f"the hashes of {lost:,} calls were not kept; raise dump_limit_bytes",
-            name="dump_limit_bytes",
-        )
+    if losses := archive.content["losses"]:
+        raise UsageError(f"the hashes of the run are not complete: {losses}", name="dump")
     return archive.arrays[HASHES]
 
 
-def _warn_of_losses(header: Any, limit: int) -> None:
-    granted = int(header["limit"])
-    if header["error"]:
-        why = os.strerror(int(header["error"]))
-    else:
+def _losses(header: Any, limit: int) -> str:
+    """Return which records are lost and why; an empty text if there are all."""
+    lost, granted = int(header["lost"]), int(header["limit"])
+    why = os.strerror(int(header["error"])) if header["error"] else ""
+    if why and not lost:
+        return f"the records of calls could not be read: {why}"
+    if not why:
         why = f"the limit dump_limit_bytes of {limit:,} bytes is reached: raise it"
         if granted < limit:
             why = f"the device had {granted:,} bytes for them, half of its free memory: free some"
         why += ", or select fewer kernels, because a task number limits the files, but not what is "
         why += "recorded"
-    log.get(__name__).warning(
-        "dump", reason=f"{int(header['lost'])} records of calls were not kept; {why}"
-    )
+    return f"{lost:,} records of calls were not kept; {why}" if lost else ""
 
 
 @dataclass(frozen=True)
@@ -346,8 +345,11 @@ def _calls(calls: NDArray[Any], at: int) -> Iterator[tuple[_Record | None, _Reco
 class _Conversion:
     """Makes the dump of a task from the records of its call and the access log of the run."""
 
-    def __init__(self, facts: Mapping[str, Any], accesses: AccessLog | None) -> None:
+    def __init__(
+        self, facts: Mapping[str, Any], accesses: AccessLog | None, state_without_end: str
+    ) -> None:
         self._facts = facts
+        self._state_without_end = state_without_end
         self._log = accesses
         self._blocks = 0 if accesses is None else accesses.blocks
         self._graph = None if accesses is None else TaskGraph(accesses)
@@ -377,7 +379,7 @@ class _Conversion:
         logged = None if self._graph is None or index is None else self._graph.task(index)
         if logged is not None and logged.kernel != record.name and core >= self._blocks:
             lane = (core - self._blocks) % 2
-        state = UNFINISHED if after is None else RETURNED
+        state = self._state_without_end if after is None else RETURNED
         if after is not None and after.head["phase"] == _AFTER_FAILURE:
             state = FAILED
         request = self._facts["requests"].get(record.library)

@@ -49,7 +49,10 @@ def check_replayable(dump: TaskDump, path: Path) -> None:
     elif dump.is_together:
         reason = "its kernel may wait for other kernels, which do not run here"
     elif not _is_of_this_machine(Path(dump.library)):
-        reason = "its kernel is code for a card; dump the task on the simulator, with -p a2a3sim"
+        reason = (
+            "its kernel is code for another machine, such as a card; dump the task on the "
+            "simulator, with -p a2a3sim"
+        )
     elif len(dump.before) < len(dump.arguments) or dump.left_out:
         reason = "it lacks arrays before the call; dump the task without :TENSOR, at the level all"
     if reason:

@@ -17,6 +17,7 @@ from pto_insight.graphs.archive import Archive, read_archive, refusing_damage, w
 
 _KIND = "task dump 1"
 RETURNED, FAILED, UNFINISHED = "returned", "failed", "did not return"
+UNKNOWN = "not known"
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ class TaskDump:
     """One call of a kernel.
 
     ``task``: its number in the order of submits; None if it is not known. ``lane``: the AIV lane of
-    a task that runs on several cores of a cluster. ``state``: ``returned``,
-    ``failed`` or ``did not return``. ``library``: the path of the compiled kernel, empty for a
-    Python function; ``digest``: the SHA-256 of its content; ``request``: how it was built, if this
-    is known. ``scalars``: by position, as 64 bits. ``left_out``: the number of array arguments that
-    were not selected. ``before`` and ``after``: the arrays by position;
-    a type that NumPy does not have is stored as bits. ``ended``: its place in the order in which
-    the recorded calls ended.
+    a task that runs on several cores of a cluster. ``state``: ``returned``, ``failed``, ``did not
+    return``, or ``not known`` because its record is lost. ``library``: the path of the compiled
+    kernel, empty for a Python function; ``digest``: the SHA-256 of its content; ``request``: how it
+    was built, if this is known. ``scalars``: by position, as 64 bits. ``left_out``: the number of
+    array arguments that were not selected. ``before`` and ``after``: the arrays by position; a type
+    that NumPy does not have is stored as bits. ``ended``: its place in the order in which the
+    recorded calls ended.
     """
 
     kernel: str

@@ -228,15 +228,14 @@ def writers_before(graph: LoggedGraph, access: int, most_uncertain: int) -> list
     found: list[Access] = []
     left = ByteSet(view_ranges(rows[access]))
     for one in np.flatnonzero(is_writer & before)[::-1].tolist():
-        writer = graph.access(one)
-        most_uncertain -= not writer.is_certain
-        if not writer.is_certain and most_uncertain < 0:
+        writer, written = graph.access(one), ByteSet(view_ranges(rows[one]))
+        if not any(written.within(*part) for part in left):
             continue
-        written = ByteSet(view_ranges(rows[one]))
-        if any(written.within(*part) for part in left):
-            found.append(writer)
-            if writer.is_certain:
-                left = ByteSet(part for range_ in left for part in written.missing(*range_))
+        if writer.is_certain:
+            left = ByteSet(part for range_ in left for part in written.missing(*range_))
+        elif (most_uncertain := most_uncertain - 1) < 0:
+            continue
+        found.append(writer)
         if not left:
             break
     return found
