@@ -75,12 +75,19 @@ class Profiles:
         return path.startswith("plugins/") and not is_native and not self.runs_alone(node_id)
 
     def sample(self, items: list[pytest.Item]) -> list[pytest.Item]:
-        """Return the slow tests that run only without other plugins, and one test of each file."""
-        firsts = {item.nodeid.partition("::")[0]: item for item in reversed(items)}
+        """Return the slow tests that run only without other plugins, and the first of each place.
+
+        A place is a file, or a class in it.
+        """
+
+        def place(item: pytest.Item) -> str:
+            return item.nodeid.partition("[")[0].rpartition("::")[0]
+
+        firsts = {place(item): item for item in reversed(items)}
         return [
             item
             for item in items
-            if item is firsts[item.nodeid.partition("::")[0]]
+            if item is firsts[place(item)]
             or (self.runs_without_others(item.nodeid) and self.profile_of(item) == "slow")
         ]
 

@@ -105,13 +105,14 @@ def test_slow_tests_of_plugins_run_in_the_environments_without_other_plugins() -
         assert lists.selects(Item(node_id), "all", load)
 
 
-def test_a_sample_has_the_slow_tests_of_plugins_and_one_test_of_each_file() -> None:
+def test_a_sample_has_the_slow_tests_of_plugins_and_one_test_of_each_file_and_class() -> None:
     slow = {"plugins/x/test_a.py::test_3": 1.0, "tests/test_c.py::test_2": 1.0}
     names = ("a.py::test_1", "a.py::test_2", "a.py::test_3", "b.py::test_1")
     items = [Item(f"plugins/x/test_{name}") for name in names]
-    items += [Item("tests/test_c.py::test_1"), Item("tests/test_c.py::test_2")]
+    of_core = ("test_1", "test_2", "TestA::test_1[a::b]", "TestA::test_2", "TestB::test_1")
+    items += [Item(f"tests/test_c.py::{name}") for name in of_core]
     sample = Profiles(alone=frozenset(), slow=slow).sample(items)
-    assert [items.index(item) for item in sample] == [0, 2, 3, 4]
+    assert [items.index(item) for item in sample] == [0, 2, 3, 4, 6, 8]
 
 
 def test_a_test_that_needs_a_native_build_is_slow() -> None:
