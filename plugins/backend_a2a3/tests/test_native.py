@@ -18,6 +18,7 @@ TESTS = (
     "card_test",
     "core_test",
     "device_parts_test",
+    "dump_test",
     "fake_driver_test",
     "fault_matrix_test",
     "hardware_test",

@@ -24,14 +24,25 @@ void put(std::vector<char>& to, const Element* elements, size_t count) {
   to.insert(to.end(), bytes, bytes + count * sizeof(Element));
 }
 
+// The bytes of records that the host copies at a time.
+constexpr uint64_t kPart = uint64_t{16} << 20;
+
+// Returns whether a record has its parts. A kernel may have written to its memory, and the device
+// may have left it incomplete.
+bool is_valid(const pto_dump_record& record) {
+  const uint64_t content = sizeof record + uint64_t{record.tensors} * sizeof(pto_dump_tensor) +
+                           sizeof(uint64_t) + record.payload;
+  const bool has_content = record.phase == PTO_DUMP_DROPPED || content <= record.bytes;
+  return record.magic == PTO_DUMP_MAGIC && record.bytes % 8 == 0 &&
+         record.bytes >= sizeof record && has_content;
+}
+
 }  // namespace
 
-pto_status RunDump::begin(const pto_call_config* config, std::vector<pto_a2a3_range> buffers,
+pto_status RunDump::begin(const pto_call_config& config, std::vector<pto_a2a3_range> buffers,
                           pto_error* error) {
-  end();
-  if (config == nullptr || config->enable_dump_tensor == PTO_DUMP_OFF) return PTO_OK;
   std::string names;
-  pto_status status = open(config->output_prefix, names, error);
+  pto_status status = open(config.output_prefix, names, error);
   if (status != PTO_OK) return status;
   std::set<std::string> kernels;
   std::set<uint64_t> tasks;
@@ -55,8 +66,7 @@ pto_status RunDump::begin(const pto_call_config* config, std::vector<pto_a2a3_ra
   }
   for (const uint64_t task : tasks) put(input, &task, 1);
   put(input, buffers.data(), buffers.size());
-  head.magic = PTO_A2A3_MAGIC;
-  head.level = static_cast<uint32_t>(config->enable_dump_tensor);
+  head.level = static_cast<uint32_t>(config.enable_dump_tensor);
   head.is_for_all = names.empty() ? 1 : 0;
   head.num_tasks = static_cast<uint32_t>(tasks.size());
   head.num_buffers = static_cast<uint32_t>(buffers.size());
@@ -87,14 +97,16 @@ pto_status RunDump::pass(std::vector<char>& input, const pto_a2a3_dump& head, pt
   pto_a2a3_dump passed = head;
   size_t unused = 0, total = 0;
   pto_status status = memory.usage(&unused, &total, error);
-  header_.limit = std::min<uint64_t>(header_.limit, unused / 2) & ~uint64_t{7};
+  header_.limit = std::min<uint64_t>(header_.limit, unused / 2);
   passed.limit = header_.limit;
   passed.records = (input.size() + PTO_A2A3_LINE - 1) / PTO_A2A3_LINE * PTO_A2A3_LINE;
   std::memcpy(input.data(), &passed, sizeof passed);
   if (status == PTO_OK) status = memory.allocate(passed.records + passed.limit, &address_, error);
-  if (status == PTO_OK) status = memory.copy_in(address_, input.data(), input.size(), error);
+  if (status != PTO_OK) return status;
   records_ = address_ + passed.records;
   written_ = 0;
+  status = memory.copy_in(address_, input.data(), input.size(), error);
+  if (status != PTO_OK) memory.free(std::exchange(address_, 0), nullptr);
   return status;
 }
 
@@ -116,25 +128,29 @@ bool RunDump::copy_out(void* host, uint64_t address, uint64_t bytes) {
 
 void RunDump::write_file() noexcept try {
   pto_a2a3_dump head = {};
-  std::vector<char> records;
-  bool is_read = copy_out(&head, address_, sizeof head);
-  if (is_read) records.resize(std::min(head.end, header_.limit));
-  if (!records.empty()) is_read = copy_out(records.data(), records_, records.size());
+  if (!copy_out(&head, address_, sizeof head)) return note(EIO);
   header_.lost += head.lost;
-  for (uint64_t at = 0, left = records.size(); is_read && left > 0;) {
+  std::vector<char> part;  // of the records
+  const uint64_t end = std::min(head.end, header_.limit);
+  for (uint64_t at = 0, part_at = 0; at < end;) {
+    // Returns the bytes at `at`, or null if they cannot be read.
+    const auto read = [&](uint64_t bytes) -> const char* {
+      if (bytes > end - at) return nullptr;
+      if (at - part_at + bytes <= part.size()) return &part[at - part_at];
+      part_at = at;
+      part.resize(std::min(std::max(bytes, kPart), end - at));
+      return copy_out(part.data(), records_ + at, part.size()) ? part.data() : nullptr;
+    };
     pto_dump_record record = {};
-    std::memcpy(&record, &records[at], std::min(left, sizeof record));
-    is_read =
-        record.magic == PTO_DUMP_MAGIC && record.bytes >= sizeof record && record.bytes <= left;
-    if (is_read && record.phase != PTO_DUMP_DROPPED) {
-      append(record, &records[at], head.level == PTO_DUMP_HASHES);
-    }
+    const char* content = read(sizeof record);
+    if (content != nullptr) std::memcpy(&record, content, sizeof record);
+    content = is_valid(record) ? read(record.bytes) : nullptr;
+    if (content == nullptr) return note(EIO);
+    if (record.phase != PTO_DUMP_DROPPED) append(record, content, head.level == PTO_DUMP_HASHES);
     at += record.bytes;
-    left -= record.bytes;
   }
-  if (!is_read) lose(EIO);
 } catch (const std::bad_alloc&) {
-  lose(ENOMEM);
+  note(ENOMEM);
 }
 
 // Adds a record to the file, with the name and the library of its kernel.
@@ -161,7 +177,10 @@ void RunDump::append(pto_dump_record head, const char* record, bool is_hashed) {
   }
   const uint64_t bytes = head.bytes + name.size() + library.size() - sizeof kernel;
   head.bytes = (bytes + 7) & ~uint64_t{7};
-  if (head.bytes > header_.limit - written_) return lose(0);
+  if (head.bytes > header_.limit - written_) {
+    ++header_.lost;
+    return;
+  }
   std::vector<char> start;
   put(start, &head, 1);
   put(start, tensors.data(), tensors.size());
@@ -177,11 +196,11 @@ void RunDump::append(pto_dump_record head, const char* record, bool is_hashed) {
     return;
   }
   header_.limit = written_;  // this record is incomplete, so it is the last one
-  lose(written < 0 ? static_cast<uint32_t>(errno) : ENOSPC);
+  ++header_.lost;
+  note(written < 0 ? static_cast<uint32_t>(errno) : ENOSPC);
 }
 
-void RunDump::lose(uint32_t error) noexcept {
-  ++header_.lost;
+void RunDump::note(uint32_t error) noexcept {
   if (header_.error == 0) header_.error = error;
 }
 

@@ -18,9 +18,9 @@ class RunDump {
  public:
   RunDump(Card& card, const Kernels& kernels) : card_(card), kernels_(kernels) {}
 
-  // Opens the file that the configuration names, and passes its selection to the device, if it
-  // switches a dump on. `buffers` is the memory of the program.
-  pto_status begin(const pto_call_config* config, std::vector<pto_a2a3_range> buffers,
+  // Opens the file that the configuration names, and passes its selection to the device. `buffers`
+  // is the memory of the program. The dump before it has ended.
+  pto_status begin(const pto_call_config& config, std::vector<pto_a2a3_range> buffers,
                    pto_error* error);
   // Of a pto_a2a3_dump; 0: the run is not dumped.
   uint64_t address() const noexcept { return address_; }
@@ -34,7 +34,8 @@ class RunDump {
   bool copy_out(void* host, uint64_t address, uint64_t bytes);
   void write_file() noexcept;
   void append(pto_dump_record head, const char* record, bool is_hashed);
-  void lose(uint32_t error) noexcept;
+  // Keeps the first error. Without a lost record, an unknown number of records is missing.
+  void note(uint32_t error) noexcept;
 
   Card& card_;
   const Kernels& kernels_;

@@ -107,6 +107,7 @@ pto_status CardDevice::open(int32_t number, const Options& options, pto_error* e
 }
 
 void CardDevice::close(pto_leak_report& leaks) {
+  dump_.end();  // that of a run that has not ended
   leaks = buffers_.describe();
   buffers_.free_all();
   kernels_.close();
@@ -256,10 +257,14 @@ void CardDevice::launch(uint64_t orchestration) {
     if (refused_ == PTO_OK) graph = host_->take();
   }
   if (refused_ == PTO_OK) refused_ = kernels_.prepare_run(&refusal_);
-  std::vector<pto_a2a3_range> buffers;
-  buffers_.list(buffers);
-  if (host_ != nullptr) host_->buffers().list(buffers);
-  if (refused_ == PTO_OK) refused_ = dump_.begin(run_->config, std::move(buffers), &refusal_);
+  const pto_call_config* config = run_->config;
+  const bool is_dumped = config != nullptr && config->enable_dump_tensor != PTO_DUMP_OFF;
+  if (refused_ == PTO_OK && is_dumped) {
+    std::vector<pto_a2a3_range> buffers;
+    buffers_.list(buffers);
+    if (host_ != nullptr) host_->buffers().list(buffers);
+    refused_ = dump_.begin(*config, std::move(buffers), &refusal_);
+  }
   if (refused_ == PTO_OK) {
     refused_ = aicpu_.start(*run_, orchestration, graph, dump_.address(), &refusal_);
   }
