@@ -25,7 +25,7 @@ struct DumpedMemory {
   bool find_buffer(uint64_t address, uint64_t* begin, uint64_t* end) const {
     return memory.find_buffer(address, begin, end);
   }
-  void prepare(const char*, uint64_t) const {}
+  void invalidate(const pto_dump_tensor&) const {}
 };
 
 template <class Element>
@@ -108,7 +108,7 @@ void Dump::write(const Call& call, uint32_t phase, Slot* slot) noexcept try {
   head.library = is_hashed ? 0 : static_cast<uint32_t>(call.kernel.path.size());
   head.payload = is_hashed ? 0 : call.payload_bytes;
   if (is_hashed) {
-    dumped.hash();
+    dumped.place_hashes();
   } else {
     dumped.place();
   }
@@ -116,6 +116,7 @@ void Dump::write(const Call& call, uint32_t phase, Slot* slot) noexcept try {
     const std::lock_guard lock(mutex_);
     if (!fits(head.bytes, slot)) return lose();
   }
+  if (is_hashed) dumped.hash();
   std::vector<char> record;
   record.reserve(head.bytes);
   put(record, &head, 1);

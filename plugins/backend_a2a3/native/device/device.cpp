@@ -77,10 +77,8 @@ void copy_rows(Row* to, const Row* from, uint64_t count) {
   if (count > 0) std::memcpy(to, from, count * sizeof(Row));
 }
 
-// Writes the access log into memory of runs, where it stays until the next command. Returns the
-// status of the run, or the failure of a run that had none.
-pto_status write_log(const pto_access_log& log, Pool& pool, uint64_t& address, pto_status status,
-                     pto_error& error) {
+// Writes the access log into memory of runs, where it stays until the next command.
+pto_status write_log(const pto_access_log& log, Pool& pool, uint64_t& address, pto_error& error) {
   FileNames names(sizeof(pto_a2a3_access_log) + log.num_tasks * sizeof *log.tasks +
                   log.num_accesses * sizeof *log.accesses + log.num_events * sizeof *log.events);
   bool has_memory = true;
@@ -88,10 +86,9 @@ pto_status write_log(const pto_access_log& log, Pool& pool, uint64_t& address, p
   for (uint64_t i = 0; i < log.num_events; ++i) has_memory &= names.add(log.events[i].file);
   uint64_t start = 0;
   if (!has_memory || pool.allocate(names.end(), Owner::run, &start) != PTO_OK) {
-    if (status != PTO_OK) return status;
     return fail(error, PTO_ERROR_MEMORY, "the device has no ", names.end(),
-                " bytes for the log of the memory that tasks name; raise a2a3.pool_mib, or run "
-                "without graphs, checks and dumps");
+                " bytes for the access log of the run, which graphs, checks and bisections need, "
+                "and dumps for the numbers of tasks; raise a2a3.pool_mib");
   }
   const pto_a2a3_access_log head = {names.end(), log.num_tasks, log.num_accesses, log.num_events};
   auto* tasks = reinterpret_cast<pto_logged_task*>(start + sizeof head);
@@ -106,8 +103,9 @@ pto_status write_log(const pto_access_log& log, Pool& pool, uint64_t& address, p
   names.write(start);
   Aicpu::clean(reinterpret_cast<const void*>(start), names.end());
   Aicpu::order_stores();
+  Aicpu::invalidate(reinterpret_cast<const void*>(start), names.end());  // the pool uses it again
   address = start;
-  return status;
+  return PTO_OK;
 }
 
 }  // namespace
@@ -269,8 +267,17 @@ pto_status DeviceProgram::lead(const pto_a2a3_launch& launch, pto_a2a3_status& a
     if (has_log && shape.has_orchestrator && api_->access_log != nullptr) {
       pto_access_log log{};
       api_->access_log(runtime_, &log);
-      status = write_log(log, pool_, answer.address, status, error);
+      pto_error no_log{};
+      if (write_log(log, pool_, answer.address, no_log) != PTO_OK) {
+        if (status == PTO_OK && run_.cores().dump().needs_log()) {
+          status = no_log.status;
+          error = no_log;
+        } else {
+          log_.write(PTO_LOG_WARN, no_log.message);
+        }
+      }
     }
+    run_.cores().dump().end();
     api_->end(runtime_);
   }
   pool_.free_all(Owner::run);

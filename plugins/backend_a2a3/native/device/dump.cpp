@@ -30,6 +30,11 @@ void DeviceDump::begin(uint64_t address, Pool& pool) {
   std::memset(static_cast<void*>(calls_), 0, sizeof calls_);
 }
 
+void DeviceDump::end() {
+  if (is_on()) Aicpu::invalidate(dump_, dump_->records + end_);
+  dump_ = nullptr;
+}
+
 bool DeviceDump::selects(const pto_payload& payload) const {
   return dump_->is_for_all != 0 || has(kernels_, dump_->num_kernels, payload.kernel) ||
          has(tasks_, dump_->num_tasks, payload.task);
@@ -48,6 +53,12 @@ bool DeviceDump::find_buffer(uint64_t address, uint64_t* begin, uint64_t* end) c
   *begin = next[-1].begin;
   *end = next[-1].end;
   return true;
+}
+
+// In the order of memory, parts are long: a line is dropped once, not for each of its elements.
+void DeviceDump::invalidate(const pto_dump_tensor& view) const {
+  engine::for_each_part(engine::in_memory_order(view), 0,
+                        reinterpret_cast<const char*>(view.address), &Aicpu::invalidate);
 }
 
 void DeviceDump::before(const pto_a2a3_slot& slot, uint32_t core, bool is_together) {
@@ -84,7 +95,7 @@ void DeviceDump::write(const pto_a2a3_slot& slot, uint32_t core, uint32_t phase)
   head.name = sizeof slot.payload.kernel;
   head.payload = is_hashed ? 0 : slot.length;
   if (is_hashed) {
-    dumped.hash();
+    dumped.place_hashes();
   } else {
     dumped.place();
   }
@@ -95,6 +106,8 @@ void DeviceDump::write(const pto_a2a3_slot& slot, uint32_t core, uint32_t phase)
   if (replaces) head.bytes = call.bytes;
   if (is_replaceable) call.before = record;
   if (is_replaceable) call.bytes = head.bytes;
+  // The hash is that of the last call if the record is the last one.
+  if (is_hashed) dumped.hash();
   auto* to = reinterpret_cast<char*>(record);
   const auto put = [&to](const void* from, uint64_t bytes) {
     std::memcpy(to, from, bytes);

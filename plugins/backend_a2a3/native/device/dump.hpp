@@ -18,7 +18,11 @@ class DeviceDump {
  public:
   // Between runs. `address` is that of a pto_a2a3_dump, or 0.
   void begin(uint64_t address, Pool& pool);
+  // Drops the dump from the cache: its memory becomes that of other data after the run.
+  void end();
   bool is_on() const { return dump_ != nullptr; }
+  // Whether the run has no use without its access log. A dump of arrays has.
+  bool needs_log() const { return !is_on() || dump_->level == PTO_DUMP_HASHES; }
 
   // The slot of the core has the task, which does not run yet.
   void before(const pto_a2a3_slot& slot, uint32_t core, bool is_together);
@@ -28,7 +32,7 @@ class DeviceDump {
   // What a call names, for engine::DumpedCall.
   bool contains(uint64_t begin, uint64_t end) const;
   bool find_buffer(uint64_t address, uint64_t* begin, uint64_t* end) const;
-  void prepare(const char* start, uint64_t bytes) const { Aicpu::invalidate(start, bytes); }
+  void invalidate(const pto_dump_tensor& view) const;
 
  private:
   struct alignas(PTO_A2A3_LINE) Call {

@@ -15,6 +15,7 @@
 #include "device/log.hpp"
 #include "device/pool.hpp"
 #include "device/texts.hpp"
+#include "pto/engine/dumped_call.hpp"
 
 namespace {
 
@@ -540,6 +541,96 @@ TEST(records_that_do_not_fit_are_counted) {
   CHECK_EQUAL(run.memory.head.lost, uint64_t{2});
 }
 
+// The place of a record is reserved first: the hash in the last record of a buffer must be the last
+// one that was made.
+TEST(no_array_is_read_for_a_record_that_does_not_fit) {
+  for (const uint32_t level : {PTO_DUMP_HASHES, PTO_DUMP_ALL}) {
+    DumpInMemory run(level, 8);
+    run.memory.buffers[0] = {64, 128};  // nothing can be read there
+    *pto_payload_args(&run.slots[0].payload) = 64;
+    run.call(0, 10, 5);
+    CHECK_EQUAL(run.memory.head.lost, uint64_t{2});
+  }
+}
+
+TEST(a_task_that_ends_after_the_run_is_recorded) {
+  CoresOfTwoBlocks run;
+  DumpInMemory records(PTO_DUMP_ALL, sizeof records.memory.records);
+  CHECK_EQUAL(run.start(1), PTO_OK);
+  run.cores.dump().begin(reinterpret_cast<uint64_t>(&records.memory.head), records.pool);
+  run.registers.silent.insert(CoresOfTwoBlocks::physical(2));
+  pto_payload& payload = records.slots[2].payload;
+  payload.kernel = 10;
+  payload.task = 5;
+  run.cores.dispatch({2, DumpInMemory::kPayload, 0, &payload});
+  records.arrays[2][1] = 9;
+  run.registers.silent.clear();
+  CHECK_EQUAL(run.stop(1), PTO_OK);
+  const std::vector<DumpInMemory::Found> expected = {{PTO_DUMP_BEFORE, 5, 0},
+                                                     {PTO_DUMP_AFTER, 5, 9}};
+  CHECK(records.found(2) == expected);
+}
+
+// Memory with a cache: what kernels wrote is read after invalidate().
+struct CachedMemory {
+  char* cached;
+  const char* written;
+  mutable int dropped = 0;
+
+  bool contains(uint64_t, uint64_t) const { return true; }
+  bool find_buffer(uint64_t, uint64_t*, uint64_t*) const { return false; }
+  void invalidate(const pto_dump_tensor& view) const {
+    ++dropped;
+    std::memcpy(cached, written, view.buffer_bytes);
+  }
+};
+
+TEST(an_array_is_not_in_the_cache_before_and_after_it_is_read) {
+  char cached[] = "old", written[] = "new", record[512] = {};
+  const CachedMemory memory{cached, written};
+  struct {
+    pto_payload head{};
+    uint64_t argument = 0;
+  } payload;
+  pto_tensor_data tensor{};
+  tensor.buffer = {reinterpret_cast<uint64_t>(cached), sizeof cached};
+  tensor.ndims = 1;
+  tensor.dtype = PTO_DTYPE_UINT8;
+  tensor.tag = PTO_TAG_OUTPUT;
+  tensor.shapes[0] = tensor.raw_shapes[0] = sizeof cached;
+  payload.head.num_args = 1;
+  payload.head.relative_args = 1;
+  payload.argument = reinterpret_cast<uint64_t>(&tensor);
+  pto::engine::DumpedCall<CachedMemory> dumped(payload.head, memory);
+  CHECK_EQUAL(dumped.head.tensors, 1u);
+  dumped.place();
+  dumped.copy_elements(record);
+  CHECK_EQUAL(std::string(record + dumped.tensors[0].at), "new");
+  CHECK_EQUAL(memory.dropped, 2);
+  dumped.place_hashes();
+  dumped.hash();
+  pto::engine::DumpHash hash;
+  hash.add(written, sizeof written);
+  CHECK_EQUAL(dumped.tensors[0].at, hash.value());
+  CHECK_EQUAL(memory.dropped, 4);
+}
+
+TEST(a_transposed_array_has_the_parts_of_its_memory) {
+  pto_dump_tensor view{};
+  view.dtype = PTO_DTYPE_FLOAT32;
+  view.ndims = 3;
+  const uint64_t shapes[] = {5, 2, 3}, strides[] = {4, 80, 20};
+  std::memcpy(view.shapes, shapes, sizeof shapes);
+  std::memcpy(view.strides, strides, sizeof strides);
+  std::vector<uint64_t> parts;
+  const auto add = [&](const char*, uint64_t bytes) { parts.push_back(bytes); };
+  pto::engine::for_each_part(view, 0, nullptr, add);
+  CHECK_EQUAL(parts.size(), size_t{30});
+  parts.clear();
+  pto::engine::for_each_part(pto::engine::in_memory_order(view), 0, nullptr, add);
+  CHECK(parts == (std::vector<uint64_t>{60, 60}));
+}
+
 TEST(several_threads_record_at_the_same_time) {
   constexpr uint64_t kTasks = 300;
   DumpInMemory run(PTO_DUMP_ALL, sizeof run.memory.records);
@@ -552,7 +643,7 @@ TEST(several_threads_record_at_the_same_time) {
   for (std::thread& thread : threads) thread.join();
   for (uint32_t core = 0; core < DumpInMemory::kCores; ++core) {
     const auto found = run.found(core);
-    CHECK_EQUAL(found.size() + 0, size_t{2 * kTasks});
+    CHECK_EQUAL(found.size(), size_t{2 * kTasks});
     CHECK_EQUAL(found.back().word, kTasks * (kTasks - 1) / 2);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "pto/abi/dump.h"
 #include "pto/abi/payload.h"
@@ -85,10 +86,22 @@ void for_each_part(const pto_dump_tensor& view, uint32_t dim, const char* from, 
   }
 }
 
+// Return the same elements with the dimensions in the order of memory.
+inline pto_dump_tensor in_memory_order(pto_dump_tensor view) {
+  for (uint32_t end = view.ndims; end > 1; --end) {
+    for (uint32_t dim = 1; dim < end; ++dim) {
+      if (view.strides[dim - 1] >= view.strides[dim]) continue;
+      std::swap(view.strides[dim - 1], view.strides[dim]);
+      std::swap(view.shapes[dim - 1], view.shapes[dim]);
+    }
+  }
+  return view;
+}
+
 // The record of a call with the descriptions of its arrays.
 //
 // `Memory` knows the memory of the device: contains(begin, end), find_buffer(address, &begin,
-// &end), and prepare(begin, bytes), which makes what kernels wrote readable.
+// &end), and invalidate(view), which drops the elements of a view from the cache.
 template <class Memory>
 class DumpedCall {
  public:
@@ -109,21 +122,23 @@ class DumpedCall {
     }
   }
 
-  // Replaces the inputs and the places of the elements by hashes.
-  void hash() {
+  // Leaves out the inputs and all elements.
+  void place_hashes() {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < head.tensors; ++i) {
       if (tensors[i].tag == PTO_TAG_INPUT || tensors[i].tag == PTO_TAG_NO_DEP) continue;
-      DumpHash hash;
-      for_each_part(tensors[i], 0, start_of(tensors[i]), [&](const char* part, uint64_t bytes) {
-        memory_.prepare(part, bytes);
-        hash.add(part, bytes);
-      });
-      tensors[kept] = tensors[i];
-      tensors[kept++].at = hash.value();
+      tensors[kept++] = tensors[i];
     }
     head.tensors = kept;
     close(elements_begin());
+  }
+  // Replaces the places of the elements by hashes.
+  void hash() {
+    for (uint32_t i = 0; i < head.tensors; ++i) {
+      DumpHash hash;
+      read(tensors[i], [&](const char* part, uint64_t bytes) { hash.add(part, bytes); });
+      tensors[i].at = hash.value();
+    }
   }
   // Places the elements after the payload. head.name, .library and .payload are set.
   void place() {
@@ -138,8 +153,7 @@ class DumpedCall {
   void copy_elements(char* record) const {
     for (uint32_t i = 0; i < head.tensors; ++i) {
       char* to = record + tensors[i].at;
-      for_each_part(tensors[i], 0, start_of(tensors[i]), [&](const char* part, uint64_t bytes) {
-        memory_.prepare(part, bytes);
+      read(tensors[i], [&](const char* part, uint64_t bytes) {
         std::memcpy(to, part, bytes);
         to += bytes;
       });
@@ -154,8 +168,14 @@ class DumpedCall {
   static bool is_of_2026_08(const pto_payload& payload) {
     return payload.num_args == PTO_CONTEXT_ARGS + 2 && is_relative(payload, PTO_CONTEXT_ARGS + 1);
   }
-  static const char* start_of(const pto_dump_tensor& view) {
-    return reinterpret_cast<const char*>(view.address);
+
+  // Calls `use` with the parts of a view, as kernels wrote it. Kernels may write to it again, so
+  // no line of it may stay in the cache: later loads and partial stores would use the old bytes.
+  template <class Use>
+  void read(const pto_dump_tensor& view, const Use& use) const {
+    memory_.invalidate(view);
+    for_each_part(view, 0, reinterpret_cast<const char*>(view.address), use);
+    memory_.invalidate(view);
   }
 
   static pto_dump_tensor described(const pto_tensor_data& tensor) {
