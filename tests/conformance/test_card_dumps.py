@@ -81,7 +81,7 @@ def test_the_card_and_the_simulator_dump_the_same_arrays(runtime: str, tmp_path:
             arrays, others = getattr(dump, phase), getattr(other, phase)
             assert arrays.keys() == others.keys()
             for at in arrays:
-                is_written = phase == "after" or dump.argument(at).tag == "INPUT"
+                is_written = phase == "after" or at != max(arrays)  # the last one is the output
                 assert not is_written or arrays[at].tobytes() == others[at].tobytes()
     file = tmp_path / "card" / FOLDER / "multiply#3.npz"
     assert pto("replay", file).stdout == "multiply#3: as in the run\n"
@@ -175,7 +175,7 @@ def test_a_device_whose_memory_cannot_be_read_has_no_dump(tmp_path: Path, copy: 
     options = ("-r", "tensormap_and_ringbuffer", "--dump-level", "failed")
     process, found = dumped(tmp_path / "out", *options, case=copy)
     assert (process.returncode, found) == (DeviceLostError.exit_code, {})
-    assert "records of calls were not kept; Input/output error" in process.stderr
+    assert "Input/output error" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -228,11 +228,20 @@ def test_blocks_and_lanes_of_a_program_of_2026_08(stranger, tmp_path: Path) -> N
         for backend in ("a2a3", "a2a3sim")
     )
     assert card.keys() == simulator.keys()
+    firsts = 0
     for name, dump in card.items():
         other = simulator[name]
         about = (dump.is_together, dump.block, dump.blocks, dump.lane, dump.scalars)
         assert about == (other.is_together, other.block, other.blocks, other.lane, other.scalars)
         assert dump.before.keys() == other.before.keys()
+        if dump.block or dump.lane is not None:
+            continue
+        # The first core of a task ends last, so its arrays have what all cores wrote.
+        firsts += 1
+        assert dump.after.keys() == other.after.keys() == {0, 1}
+        for at, array in dump.after.items():
+            assert array.tobytes() == other.after[at].tobytes()
+    assert firsts == 100
 
 
 def test_a_graph_that_is_built_on_the_device_has_its_log(tmp_path: Path) -> None:

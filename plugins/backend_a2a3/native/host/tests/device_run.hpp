@@ -91,8 +91,9 @@ inline void expect(pto_status status, const pto_error& error, int line) {
 }
 
 struct CardDevice {
-  explicit CardDevice(vendor::Fake& fake, const Limits& limits = {})
-      : fake(fake), card(fake.driver), aicpu(card) {
+  explicit CardDevice(vendor::Fake& fake, const Limits& limits = {},
+                      const AicpuOptions& settings = options())
+      : fake(fake), settings(settings), card(fake.driver), aicpu(card) {
     pto_error error = {};
     expect(card.open({0, "", limits}, &error), error, __LINE__);
     prepare();
@@ -101,7 +102,7 @@ struct CardDevice {
   // The device library, the variant, a block of floats 0, 1, 2, ..., and a second one.
   void prepare() {
     pto_error error = {};
-    expect(aicpu.open(images(), options(), &error), error, __LINE__);
+    expect(aicpu.open(images(), settings, &error), error, __LINE__);
     uint64_t variant = 0;
     const std::string library = read_file(hbg + "/native/libpto_aicpu_build_graph.so");
     expect(aicpu.load(PTO_A2A3_VARIANT, library, nullptr, &variant, nullptr, &error), error,
@@ -177,6 +178,7 @@ struct CardDevice {
   }
 
   vendor::Fake& fake;
+  const AicpuOptions settings;
   Card card;
   AicpuDevice aicpu;
   uint64_t in = 0, out = 0;

@@ -9,6 +9,7 @@
 #include "error.hpp"
 #include "life/aicpu_device.hpp"
 #include "life/kernels.hpp"
+#include "pto/abi/dump.h"
 
 using namespace device_run;
 
@@ -177,6 +178,41 @@ TEST(a_pool_that_does_not_fit_names_its_setting) {
   CHECK_EQUAL(std::string(error.vendor_function), std::string("aclrtMalloc"));
   card.close();
   CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
+// A dump of arrays only loses the numbers of its tasks. The hashes of a bisection mean nothing then.
+TEST(a_dumped_run_needs_no_memory_for_its_access_log) {
+  AicpuOptions small = options();
+  small.pool_bytes = PTO_A2A3_LINE;  // no block fits
+  CardDevice device(vendor::fresh(settings("blocks=1").c_str()), {}, small);
+  uint64_t kernel_address = 0, records = 0;
+  device.load(PTO_A2A3_KERNEL, kernel("add"), &kernel_address);
+  const uint64_t graph = device.load(PTO_A2A3_ORCHESTRATION, kernel("graph_of_7"));
+  KernelRun task({7, PTO_CORE_AIV, kernel_address, nullptr, nullptr}, device.in, device.out);
+  task.config.enable_dep_gen = 1;
+  pto_error error = {};
+  expect(device.card.memory().allocate(4096, &records, &error), error, __LINE__);
+  const auto run = [&](uint32_t level) {
+    pto_a2a3_dump dump = {};
+    dump.level = level;
+    dump.is_for_all = 1;
+    dump.records = sizeof dump;
+    dump.limit = 4096 - sizeof dump;
+    expect(device.card.memory().copy_in(records, &dump, sizeof dump, &error), error, __LINE__);
+    const uint64_t address = level == PTO_DUMP_OFF ? 0 : records;
+    expect(device.aicpu.start(task.run, graph, {}, address, &error), error, __LINE__);
+    return device.finish(&error);
+  };
+  for (const uint32_t level : {PTO_DUMP_OFF, PTO_DUMP_HASHES}) {
+    CHECK_EQUAL(run(level), PTO_ERROR_MEMORY);
+    CHECK_CONTAINS(error.message, " bytes for the access log of the run, which ");
+  }
+  const CapturedErrors errors;
+  expect(run(PTO_DUMP_ALL), error, __LINE__);
+  CHECK_CONTAINS(errors.text(), "pto: warning: the device has no ");
+  CHECK_EQUAL(device.aicpu.answer().address, uint64_t{0});
+  CHECK_EQUAL(device.card.memory().free(records, &error), PTO_OK);
+  device.close();
 }
 
 TEST(a_killed_device_process_is_a_lost_device) {
