@@ -26,7 +26,7 @@
 #include "abi/chip.h"
 #include "pto/abi/backend.h"
 
-#define PTO_A2A3_MAGIC 0x33324150u /* "PA23", first word of a launch and of the inputs of INIT, LOAD and ATTACH */
+#define PTO_A2A3_MAGIC 0x33324150u /* "PA23", first word of a launch and of what it passes */
 #define PTO_A2A3_VERSION 4u        /* of this header; a device rejects any other version */
 
 #define PTO_A2A3_AICPU_SYMBOL "pto_a2a3_serve"
@@ -160,8 +160,8 @@ typedef struct pto_a2a3_dump {
   uint32_t num_tasks;   /* as in pto_payload */
   uint32_t num_buffers; /* pto_a2a3_range: device memory of the program that is not of the pool */
   uint32_t pad0;
-  uint64_t records;     /* offset of the first record from here */
-  uint64_t limit;       /* most bytes of all records */
+  uint64_t records; /* offset of the first record from here */
+  uint64_t limit;   /* most bytes of all records */
   uint64_t pad[3];
   uint64_t end;  /* bytes of the records */
   uint64_t lost; /* records that were not written */

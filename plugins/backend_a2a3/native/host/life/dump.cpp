@@ -33,8 +33,8 @@ bool is_valid(const pto_dump_record& record) {
   const uint64_t content = sizeof record + uint64_t{record.tensors} * sizeof(pto_dump_tensor) +
                            sizeof(uint64_t) + record.payload;
   const bool has_content = record.phase == PTO_DUMP_DROPPED || content <= record.bytes;
-  return record.magic == PTO_DUMP_MAGIC && record.bytes % 8 == 0 &&
-         record.bytes >= sizeof record && has_content;
+  return record.magic == PTO_DUMP_MAGIC && record.bytes % 8 == 0 && record.bytes >= sizeof record &&
+         has_content;
 }
 
 }  // namespace

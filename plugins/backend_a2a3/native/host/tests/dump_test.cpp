@@ -1,4 +1,4 @@
-// The host's side of a dump: the memory for the records of the device, and the file that they become.
+// The host's side of a dump: the memory for the records of the device, and the file of the records.
 #include <cerrno>
 #include <cstring>
 #include <vector>

@@ -180,7 +180,7 @@ TEST(a_pool_that_does_not_fit_names_its_setting) {
   CHECK_EQUAL(fake.control.findings(), std::string());
 }
 
-// A dump of arrays only loses the numbers of its tasks. The hashes of a bisection mean nothing then.
+// Without the log, a dump of arrays has no numbers of tasks. A bisection needs the log.
 TEST(a_dumped_run_needs_no_memory_for_its_access_log) {
   AicpuOptions small = options();
   small.pool_bytes = PTO_A2A3_LINE;  // no block fits

@@ -6,10 +6,12 @@
 #include <atomic>
 #include <barrier>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "device_run.hpp"
 #include "pto/abi/backend.h"
+#include "pto/abi/dump.h"
 
 using namespace device_run;
 
@@ -106,6 +108,40 @@ TEST(an_orchestration_runs_on_the_device) {
   char text[512] = {};
   opened.proxy->explain(opened.runtime, text, sizeof text - 1);
   CHECK_CONTAINS(text, "aicpu_build_graph");
+}
+
+TEST(a_device_that_closes_without_the_end_of_a_run_writes_its_dump) {
+  const std::string path = std::string(PTO_INSTALLED) + "/calls_" + std::to_string(getpid());
+  pto_dump_header header = {};
+  header.magic = PTO_DUMP_MAGIC;
+  header.first = sizeof header;
+  header.limit = 1 << 20;
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<char*>(&header), sizeof header);
+  {
+    Opened opened("aicpu_build_graph");
+    const std::string file = kernel("add"), library = kernel("graph_of_7");
+    const pto_kernel_source source = {7,       PTO_CORE_AIV, "add",  file.c_str(),
+                                      nullptr, nullptr,      nullptr};
+    pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "add", nullptr};
+    uint64_t blocks[2] = {}, graph = 0;
+    for (uint64_t& block : blocks) {
+      CHECK_EQUAL(opened.api.allocate(opened.device, 4 * kCount, &block, nullptr), PTO_OK);
+    }
+    CHECK_EQUAL(opened.api.load_kernel(opened.device, &source, &entry.address, nullptr), PTO_OK);
+    CHECK_EQUAL(opened.api.load_library(opened.device, library.c_str(), &graph, nullptr), PTO_OK);
+    KernelRun task(entry, blocks[0], blocks[1], graph);
+    task.config.enable_dump_tensor = PTO_DUMP_ALL;
+    std::strcpy(task.config.output_prefix, path.c_str());
+    expect(opened.api.start(opened.device, &task.run, &opened.error), opened.error, __LINE__);
+    CHECK_EQUAL(opened.api.wait(opened.device, kLongNs), PTO_OK);
+    for (const uint64_t block : blocks) {
+      CHECK_EQUAL(opened.api.free(opened.device, block, nullptr), PTO_OK);
+    }
+  }
+  const std::string calls = read_file(path);
+  CHECK(calls.size() > sizeof header + sizeof(pto_dump_record));
+  CHECK_CONTAINS(calls, "kernel_add.so");
+  std::filesystem::remove(path);
 }
 
 // Adds 10 to a block of floats, `rounds` times.
