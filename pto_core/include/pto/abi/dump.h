@@ -35,7 +35,8 @@ typedef struct pto_dump_header {
   uint64_t first; /* where the first record begins */
   uint64_t limit; /* most bytes of all records; a backend with less memory lowers it */
   uint64_t lost;  /* records that were not written; the backend counts them */
-  uint32_t error; /* errno of a write that failed, or 0 */
+  uint32_t error; /* errno of a write or read that failed, or 0; if no record counts as lost, an
+                   * unknown number is missing */
   uint32_t names; /* bytes of the names; 0: every kernel is recorded */
 } pto_dump_header;
 

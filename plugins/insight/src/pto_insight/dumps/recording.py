@@ -270,7 +270,7 @@ def _losses(header: Any, limit: int) -> str:
     lost, granted = int(header["lost"]), int(header["limit"])
     why = os.strerror(int(header["error"])) if header["error"] else ""
     if why and not lost:
-        return f"the records of calls could not be read: {why}"
+        return f"not all records of calls could be read: {why}"
     if not why:
         why = f"the limit dump_limit_bytes of {limit:,} bytes is reached: raise it"
         if granted < limit:
