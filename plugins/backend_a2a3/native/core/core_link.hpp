@@ -60,9 +60,11 @@ class CoreLink {
     Access::copy(&slot_->payload, &payload, length);
     place_arguments(payload);
     Access::clean(slot_, offsetof(pto_a2a3_slot, payload) + length);
-    Access::order_stores();
   }
-  void start() { Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, sequence_); }
+  void start() {
+    Access::order_stores();
+    Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, sequence_);
+  }
 
   // Returns the state of the newest task. When it has finished, its outputs can be read.
   CoreTaskState poll() {
