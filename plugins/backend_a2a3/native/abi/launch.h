@@ -26,7 +26,7 @@
 #include "abi/chip.h"
 #include "pto/abi/backend.h"
 
-#define PTO_A2A3_MAGIC 0x33324150u /* "PA23", first word of a launch and of what it passes */
+#define PTO_A2A3_MAGIC 0x33324150u /* "PA23", the value of each member `magic` */
 #define PTO_A2A3_VERSION 4u        /* of this header; a device rejects any other version */
 
 #define PTO_A2A3_AICPU_SYMBOL "pto_a2a3_serve"

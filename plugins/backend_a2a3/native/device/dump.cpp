@@ -106,7 +106,7 @@ void DeviceDump::write(const pto_a2a3_slot& slot, uint32_t core, uint32_t phase)
   if (replaces) head.bytes = call.bytes;
   if (is_replaceable) call.before = record;
   if (is_replaceable) call.bytes = head.bytes;
-  // The hash is that of the last call if the record is the last one.
+  // Hashed after the place is reserved: the last record of a task has the hash of its last bytes.
   if (is_hashed) dumped.hash();
   auto* to = reinterpret_cast<char*>(record);
   const auto put = [&to](const void* from, uint64_t bytes) {

@@ -21,12 +21,12 @@ class DeviceDump {
   // Drops the dump from the cache: its memory becomes that of other data after the run.
   void end();
   bool is_on() const { return dump_ != nullptr; }
-  // Whether the run has no use without its access log. A dump of arrays has.
+  // Whether the run fails without its access log. A dump of arrays only lacks the numbers of tasks.
   bool needs_log() const { return !is_on() || dump_->level == PTO_DUMP_HASHES; }
 
   // The slot of the core has the task, which does not run yet.
   void before(const pto_a2a3_slot& slot, uint32_t core, bool is_together);
-  // The task has ended, and has the slot still.
+  // The task has ended, and is still in the slot.
   void after(const pto_a2a3_slot& slot, uint32_t core, bool has_failed);
 
   // What a call names, for engine::DumpedCall.

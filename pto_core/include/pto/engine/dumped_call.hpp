@@ -1,5 +1,5 @@
-// What a dump has of one call of a kernel (pto/abi/dump.h): its arrays, as a backend finds them in
-// the payload of the call.
+// The record of a dump for one call of a kernel (pto/abi/dump.h). The payload of the call names its
+// arrays.
 #pragma once
 
 #include <cstdint>
@@ -105,7 +105,7 @@ inline pto_dump_tensor in_memory_order(pto_dump_tensor view) {
 template <class Memory>
 class DumpedCall {
  public:
-  // Describes the arrays of a call whose arguments are addresses: those of its payload, too.
+  // Describes the arrays of a call. No argument of the payload is an offset any more.
   DumpedCall(const pto_payload& payload, const Memory& memory) : memory_(memory), head{} {
     head.magic = PTO_DUMP_MAGIC;
     head.task = payload.task;
